@@ -1,0 +1,38 @@
+# Everything from a fresh machine with Python 3.11+ and pip: `make demo`, `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test check format benchmark clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m gpcde.demo
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(VENV)/.demo
+	for w in a b c d; do $(BIN)/python benchmarks/step.py --workload $$w --repeats 5 --steps 20; done
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist

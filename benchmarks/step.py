@@ -1,0 +1,106 @@
+"""One training step of gpcde on the peers' workloads: same data, shapes, initial values and clock; one JSON line.
+
+python benchmarks/step.py --workload a|b|c|d --dtype float64|float32 --repeats 5 --steps 20
+python benchmarks/step.py --workload a --check      losses of a fixed batch, at the start and after natural steps
+python benchmarks/step.py --workload b --rows N     with another number of rows: the cost a step stays
+"""
+
+import common
+
+ARGS = common.parse("gpcde", lambda p: p.add_argument("--rows", type=int, help="rows of synthetic data"))
+if ARGS.rows:
+    common.WORKLOADS[ARGS.workload]["N"] = ARGS.rows
+
+import importlib.metadata
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpcde import _bound, _input_maps, _kernels, _latents, _mixing, _networks, _predict, _train
+from gpcde._inputs import make_inputs
+from gpcde._precision import scope
+from gpcde._schedule import Geometric, Minibatches
+
+WORKLOAD = ARGS.workload
+C = common.WORKLOADS[WORKLOAD]
+V = common.init_values(WORKLOAD, ARGS.dtype)
+
+
+def build_model() -> _bound.Model:
+    """The model at the peers' initial values."""
+    if "encoder" in V:
+        network = _networks.MLP(*(tuple(jnp.asarray(layer[i]) for layer in V["encoder"]) for i in (0, 1)))
+        latents = _latents.GaussianLatents(network, C["Dw"])
+    else:
+        latents = _latents.FreeForm.create(1, C["Q"])
+    if "C" in C:
+        input_map = _input_maps.Project(jnp.asarray(V["A_mean"]), jnp.asarray(V["A_logstd"]))
+        mixing = _mixing.PointMixing.create(V["P"].T, precision=0.0)
+    else:
+        input_map, mixing = _input_maps.Concatenate(C["Dx"]), _mixing.Identity(C["Dy"])
+    kernel = _kernels.RBF.create(C["Dx"] + C["Dw"], V["lengthscales"], V["variance"])
+    model = _bound.Model(kernel, V["Z"], input_map, latents, mixing, np.log(V["noise"]), jitter=V["jitter"])
+    return jax.tree.map(lambda a: jnp.asarray(a, ARGS.dtype) if eqx.is_inexact_array_like(a) else a, model)
+
+
+def load(seed: int = 0) -> _bound.Batch:
+    data = common.make_data(WORKLOAD, ARGS.dtype, seed)
+    if "C" in C:
+        x = make_inputs(codes=data["labels"], levels=(C["C"],))
+        x = x._replace(dense=x.dense.astype(ARGS.dtype))
+    else:
+        x = make_inputs(data["X"])
+    return jax.tree.map(jnp.asarray, _bound.Batch(x, data["Y"], np.arange(C["N"], dtype=np.int32)))
+
+
+def check(trainer: _train.Trainer, state: _train.State, data: _bound.Batch) -> None:
+    """The peers' --check: the loss of the first batch with given noise, before and after natural steps."""
+    index = jnp.arange(C["B"])
+    batch = _bound.Batch(data.x.take(index), data.y[index], index)
+    context = V["eps_A"][np.asarray(batch.x.codes[:, 0])] if "C" in C else np.zeros((C["B"], 0))
+    latent = V["eps_w"][:, None] if "eps_w" in V else np.zeros((C["B"], 0, 0))
+    noise = _bound.Noise(jnp.asarray(context, ARGS.dtype), jnp.asarray(latent, ARGS.dtype))
+    losses = []
+    for _ in range(4):
+        terms, gradients = trainer.gradients(noise, state, batch)
+        losses.append(-float(terms.bound))
+        posterior = _train.natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, C["gamma"])
+        state = eqx.tree_at(lambda s: s.posterior, state, posterior)
+    print("check gpcde", WORKLOAD, ARGS.dtype, losses)
+
+
+def main() -> None:
+    rate = Geometric.create(0.01, 0.01 * 0.98**100, 100_000)
+    trainer = _train.Trainer.create(C["N"], rate, C["gamma"])
+    state, data = trainer.init(build_model()), load()
+    if ARGS.check:
+        return check(trainer, state, data)
+    key = jax.random.key(ARGS.seed)
+    batches = Minibatches(key, C["N"], C["B"])
+    current = [state]
+
+    def step() -> float:
+        rows = jnp.asarray(batches(int(current[0].step), 1))
+        chunk = _train.run_chunk(trainer, key, current[0], data, rows, jnp.asarray(1))
+        current[0] = chunk.state
+        return -float(chunk.bounds[0])
+
+    predict = None
+    if WORKLOAD == "b":
+        test = load(seed=7)
+        x, y = test.x.take(slice(C["T"])), test.y[: C["T"]]
+        w = jnp.asarray(np.random.default_rng(3).standard_normal((C["S"], C["Dw"])), ARGS.dtype)
+
+        def predict() -> np.ndarray:
+            state = current[0]
+            log_weight = jnp.full(C["S"], -np.log(C["S"]))
+            return np.asarray(_predict.log_density(state.model, state.posterior, x, y, w, log_weight))
+
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax")}
+    common.run(ARGS, "gpcde", versions, step, predict)
+
+
+with scope():
+    main()

@@ -1,0 +1,34 @@
+"""A fully connected network with tanh layers: the recognition network, and the warp of the latents."""
+
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class MLP(eqx.Module):
+    """h ↦ W_k tanh(... tanh(W_1 h + b_1)) + b_k, weights stored input × output."""
+
+    weights: tuple[Float[Array, "i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+
+    @classmethod
+    def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":
+        """Xavier weights and zero biases; `last_scale` shrinks the last layer, so that the output starts near 0."""
+        shapes = list(pairwise(sizes))
+        keys = jax.random.split(key, len(shapes))
+        scales = [1.0] * (len(shapes) - 1) + [last_scale]
+        weights = tuple(
+            scale * (2 / (i + o)) ** 0.5 * jax.random.normal(k, (i, o))
+            for k, scale, (i, o) in zip(keys, scales, shapes, strict=True)
+        )
+        return cls(weights, tuple(jnp.zeros(o) for _, o in shapes))
+
+    def after_first(self, product: Float[Array, "*n h"]) -> Float[Array, "*n out"]:
+        """The output, given the product W_1 h of the first layer, which the caller may know how to do cheaply."""
+        h = product + self.biases[0]
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            h = jnp.tanh(h) @ weight + bias
+        return h

@@ -1,0 +1,155 @@
+"""Prediction: p(y|x) as a mixture of Gaussians over latents w_k with weights π_k.
+
+    p(y|x) = sum_k π_k N(y | E[P] μ(x, w_k), E[P] V diag(var_l(x, w_k)) Vᵀ E[P]ᵀ + σ² I)
+
+With E[P] V = U diag(d), each component is diagonal in the coordinates Uᵀ y, and isotropic outside the columns
+of P: nothing of size D_y × D_y is made. Where A is uncertain, component k has a draw of A beside w_k.
+
+With a Gaussian q(P), p(y|x,w) is no Gaussian any more; it is replaced by the Gaussian with its mean, its variances
+along the columns of U, and one variance outside them, which has the right trace.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._bound import Model, separated
+from ._compile import compiled
+from ._forms import inverse_cholesky
+from ._inputs import Inputs
+from ._latents import LOG_2PI
+from ._mixing import GaussianMixing, Identity
+from ._posterior import Shared, SparsePosterior, Statistics
+from ._precision import scope, wide
+
+NUMBERS_AT_ONCE = 2**23
+"""How many kernel values a block of test points may need."""
+
+
+class Mixture(NamedTuple):
+    """sum_k π_k N(mean_nk, ·): variances along the columns of `basis` (None: the axes), `outside` in all others."""
+
+    log_weight: Float[Array, " k"]
+    mean: Float[Array, "n k L"]
+    variance: Float[Array, "n k #L"]
+    basis: Float[Array, "D L"] | None
+    outside: Float[Array, "n k"]
+
+    def log_density(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+        """log p(y_n | x_n)."""
+        inside = y if self.basis is None else y @ self.basis
+        width = self.mean.shape[2]
+        variance = jnp.broadcast_to(self.variance, self.mean.shape)
+        squares = ((inside[:, None] - self.mean) ** 2 / self.variance).sum(2)
+        total = squares + jnp.log(variance).sum(2) + y.shape[1] * LOG_2PI
+        if self.basis is not None:
+            rest = ((y - inside @ self.basis.T) ** 2).sum(1)
+            total = total + rest[:, None] / self.outside + (y.shape[1] - width) * jnp.log(self.outside)
+        return jax.nn.logsumexp(self.log_weight - 0.5 * total, axis=1)
+
+
+def predict(
+    model: Model,
+    posterior: Statistics | Shared,
+    x: Inputs,
+    w: Float[Array, "k d"],
+    log_weight: Float[Array, " k"],
+    context_noise: Float[Array, "k c"] | None = None,
+) -> Mixture:
+    """The conditional density at each x, as a mixture over the latents w_k (and, with an uncertain A, its draws)."""
+    mixing, sigma2 = wide(model.mixing), model.noise_variance
+    q = posterior.solve(mixing, sigma2) if isinstance(posterior, Statistics) else wide(posterior)
+    if model.input_map.noise_dim and context_noise is None:
+        raise ValueError("this input map is uncertain: prediction needs standard normal noise for each component")
+    mean, variance = _latent_functions(model, q, x, w, context_noise)
+    if isinstance(mixing, Identity):
+        return Mixture(log_weight, mean, variance + sigma2, None, jnp.broadcast_to(sigma2, mean.shape[:2]))
+
+    turn = jnp.eye(mixing.shape[1]) if q.rotation is None else q.rotation
+    basis, scale, right = jnp.linalg.svd(mixing.apply(jnp.eye(mixing.shape[1])).T, full_matrices=False)
+    outside = jnp.broadcast_to(sigma2, mean.shape[:2])
+    if isinstance(mixing, GaussianMixing):
+        second = mean**2 + jnp.broadcast_to(variance, mean.shape) @ (turn**2).T
+        outside = outside + second @ mixing.variance.mean(0)
+    along = jnp.broadcast_to(variance, mean.shape) @ ((right @ turn) ** 2).T
+    return Mixture(log_weight, mean @ right.T * scale, along * scale**2 + outside[..., None], basis, outside)
+
+
+def _latent_functions(
+    model: Model, q: SparsePosterior, x: Inputs, w: Array, context_noise: Array | None
+) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
+    """Means of f (as they are) and variances (rotated) at every x and w."""
+    whitener = inverse_cholesky(model.gram())
+    n, k = x.n_rows, len(w)
+    if isinstance(q, Shared) and model.input_map.separates and context_noise is None:
+        factors = separated(model, model.input_map.context(x, jnp.zeros((n, 0))), w[None])
+        if factors is not None:
+            weights = whitener.T @ q.mean
+            mean = jnp.stack([(factors.rows_x * column) @ factors.rows_w.T for column in weights.T], axis=2)
+            gain = whitener.T @ (jnp.eye(len(whitener)) - q.root @ q.root.T) @ whitener
+            return mean, (factors.diag - separable_variance(factors.rows_x, factors.rows_w, gain))[..., None]
+
+    repeated = x.take(jnp.repeat(jnp.arange(n), k))
+    noise = jnp.zeros((n * k, 0)) if context_noise is None else jnp.tile(context_noise, (n, 1))
+    context = model.input_map.context(repeated, noise)
+    h = model.input_map.join(context, jnp.tile(w, (n, 1)).astype(context.dtype)[:, None])[:, 0]
+    a = wide(model.kernel(h, model.inducing_points)) @ whitener.T
+    variance = wide(model.kernel.diag(h))[:, None] - (a * a).sum(1, keepdims=True) + q.spread(a)
+    return (a @ q.mean).reshape(n, k, -1), variance.reshape(n, k, -1)
+
+
+def separable_variance(
+    rows_x: Float[Array, "n M"], rows_w: Float[Array, "k M"], gain: Float[Array, "M M"], block: int = 16
+) -> Float[Array, "n k"]:
+    """sum_mm' (x_nm x_nm') gain_mm' (w_km w_km'), each pair of inducing inputs once.
+
+    One matrix product over pairs replaces one over M for each n, at half the arithmetic; `block` rows of pairs are
+    made at a time.
+    """
+    n, m = rows_x.shape
+    total = jnp.zeros((n, rows_w.shape[0]), rows_x.dtype)
+    for start in range(0, m, block):
+        here, rest = slice(start, min(start + block, m)), slice(start, m)
+        twice = jnp.where(jnp.arange(start, m) >= here.stop, 2.0, 1.0)
+        left = rows_x[:, here, None] * (rows_x[:, None, rest] * twice)
+        right = rows_w[:, here, None] * (rows_w[:, None, rest] * gain[here, rest])
+        total = total + left.reshape(n, -1) @ right.reshape(len(rows_w), -1).T
+    return total
+
+
+@compiled
+def _block_density(
+    model: Model, posterior: Statistics | Shared, x: Inputs, y: Array, w: Array, log_weight: Array, noise: Array | None
+) -> Float[Array, " n"]:
+    return predict(model, posterior, x, w, log_weight, noise).log_density(wide(y))
+
+
+def log_density(
+    model: Model,
+    posterior: Statistics | Shared,
+    x: Inputs,
+    y: Float[Array, "n D"],
+    w: Float[Array, "k d"],
+    log_weight: Float[Array, " k"],
+    context_noise: Float[Array, "k c"] | None = None,
+) -> Float[Array, " n"]:
+    """log p(y_n | x_n), in blocks of test points of one shape, so that memory is bounded and one compilation serves."""
+    with scope():
+        x, y = jax.tree.map(jnp.asarray, (x, y))
+        n = x.n_rows
+        width = max(len(model.inducing_points), model.mixing.shape[1])
+        size = min(n, max(1, NUMBERS_AT_ONCE // (len(w) * width)))
+        if isinstance(model.mixing, Identity) and model.input_map.separates and model.input_map.noise_dim == 0:
+            size = min(n, 1024)
+        score = partial(_block_density, model, posterior)
+        out = []
+        for start in range(0, n, size):
+            # the last block starts early rather than being short
+            begin = min(start, n - size)
+            rows = slice(begin, begin + size)
+            block = score(x.take(rows), y[rows], w, log_weight, context_noise)
+            out.append(block[start - begin :])
+        return jnp.concatenate(out)

@@ -1,0 +1,306 @@
+"""Training: natural gradients for q(u), Adam for the rest, in compiled chunks of steps.
+
+A natural-gradient step of size γ is a convex combination of statistics, since the likelihood is Gaussian:
+
+    G ← (1-γ) G + γ N/B sum_nk r_nk a_nk a_nkᵀ        H ← (1-γ) H + γ N/B sum_nk r_nk a_nk y_nᵀ
+
+With γ = 1 on all the data, at fixed q(w), that is the analytic optimum; for free-form q(w), which follows q(u), one
+EM step, which never lowers the bound. If q(u) is given as `Shared` it is optimised by Adam like everything else.
+
+`Trainer.step(key, state, batch) -> (state, info)` is pure. `train` runs it in chunks, notices a non-finite bound
+within the chunk, and goes back to the chunk's start with smaller steps.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ._bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound
+from ._compile import compiled
+from ._forms import inverse_cholesky
+from ._latents import GaussianLatents
+from ._posterior import Coefficients, Shared, Statistics
+from ._precision import scope
+from ._schedule import Geometric, Minibatches
+
+
+class TrainingError(RuntimeError):
+    """Training could not go on; the message says why, as far as can be told."""
+
+
+class Local(NamedTuple):
+    """Each data point's own q(w_n), and Adam's moments for it; only the rows of a batch are touched."""
+
+    value: Float[Array, "N p"]
+    first: Float[Array, "N p"]
+    second: Float[Array, "N p"]
+    steps: Int[Array, " N"]
+
+
+class State(eqx.Module):
+    """All that training changes."""
+
+    step: Int[Array, ""]
+    model: Model
+    posterior: Statistics | Shared
+    adam: optax.OptState
+    local: Local | None
+    caution: Float[Array, ""]
+
+
+class Info(NamedTuple):
+    """What a step tells."""
+
+    bound: Float[Array, ""]
+    finite: Bool[Array, ""]
+
+
+Learnt = tuple[Model, Shared | None]
+
+
+def _learnt(model: Model, posterior: Statistics | Shared) -> Learnt:
+    """What Adam optimises."""
+    return model, posterior if isinstance(posterior, Shared) else None
+
+
+class Gradients(NamedTuple):
+    """Derivatives of the bound: by what Adam optimises, by the batch's own q(w_n), by the coefficients of q(u)."""
+
+    learnt: Learnt
+    local: Float[Array, "n p"] | None
+    coefficients: Coefficients | None
+
+
+class Trainer(eqx.Module):
+    """How to train: for how many rows a batch stands, and the step sizes."""
+
+    n_data: Float[Array, ""]
+    learning_rate: Geometric
+    gamma: Geometric
+
+    @classmethod
+    def create(cls, n_data: int, learning_rate: Geometric | float = 0.01, gamma: Geometric | float = 0.1) -> "Trainer":
+        rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
+        size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
+        return cls(jnp.asarray(float(n_data)), rate, size)
+
+    def init(
+        self,
+        model: Model,
+        posterior: Statistics | Shared | None = None,
+        local: Float[Array, "N p"] | None = None,
+    ) -> State:
+        """The state before the first step: q(u) at the prior unless given, and each point's q(w_n) at N(0, I)."""
+        if posterior is None:
+            posterior = Statistics.prior(len(model.inducing_points), model.mixing.shape[0])
+        own = model.latents.local_dim if isinstance(model.latents, GaussianLatents) else 0
+        if own and local is None:
+            local = jnp.zeros((int(self.n_data), own), model.inducing_points.dtype)
+        kept = None
+        if own and local is not None:
+            zeros = jnp.zeros_like(local)
+            kept = Local(local, zeros, zeros, jnp.zeros(len(local), jnp.int32))
+        adam = optax.scale_by_adam().init(_learnt(model, posterior))
+        state = State(jnp.zeros((), jnp.int32), model, posterior, adam, kept, jnp.ones(()))
+        # weakly typed scalars would turn strong in the first chunk, and the second compile anew
+        return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), state)
+
+    def step(self, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[State, Info]:
+        """One step: one forward and one backward pass, for both optimisers."""
+        noise = draw_noise(key, state.model, batch.y.shape[0])
+        terms, gradients = self.gradients(noise, state, batch)
+        size = optax.tree.norm(gradients, squared=True)
+        info = Info(terms.bound, jnp.isfinite(terms.bound) & jnp.isfinite(size))
+
+        rate = self.learning_rate(state.step) * state.caution
+        updates, adam = optax.scale_by_adam().update(gradients.learnt, state.adam)
+        model, posterior = jax.tree.map(
+            lambda p, u: p + (rate * u).astype(p.dtype), _learnt(state.model, state.posterior), updates
+        )
+        if isinstance(state.posterior, Statistics) and gradients.coefficients is not None:
+            gamma = self.gamma(state.step) * state.caution
+            posterior = natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, gamma)
+        local = state.local
+        if local is not None and gradients.local is not None:
+            local = _local_adam(local, batch.rows, gradients.local, rate)
+        return State(state.step + 1, model, posterior, adam, local, state.caution), info
+
+    def gradients(self, noise: Noise, state: State, batch: Batch) -> tuple[Terms, Gradients]:
+        """The bound's terms, and its gradients: for Adam, for each point's q(w_n), and for the natural step."""
+        m, outputs = len(state.model.inducing_points), state.model.mixing.shape[0]
+        nudge = None
+        if isinstance(state.posterior, Statistics):
+            nudge = Coefficients(jnp.zeros((m, m)), jnp.zeros((m, outputs)))
+        local = None if state.local is None else state.local.value[batch.rows]
+
+        def objective(by: Gradients) -> tuple[Array, Terms]:
+            model, shared = by.learnt
+            posterior = state.posterior if shared is None else shared
+            terms = evaluate_bound(model, posterior, batch, noise, self.n_data, by.local, by.coefficients)
+            return terms.bound, terms
+
+        at = Gradients(_learnt(state.model, state.posterior), local, nudge)
+        (_, terms), gradients = jax.value_and_grad(objective, has_aux=True)(at)
+        return terms, gradients
+
+
+def natural_step(
+    statistics: Statistics, gradient: Coefficients, noise_variance: Float[Array, ""], gamma: Float[Array, ""] | float
+) -> Statistics:
+    """A natural-gradient step from the bound's derivatives by the coefficients of q(u)."""
+    G = noise_variance * (gradient.quadratic + gradient.quadratic.T)
+    H = noise_variance * gradient.linear
+    return Statistics((1 - gamma) * statistics.G + gamma * G, (1 - gamma) * statistics.H + gamma * H)
+
+
+def _local_adam(kept: Local, index: Int[Array, " n"], gradient: Float[Array, "n p"], rate: Array) -> Local:
+    adam = optax.scale_by_adam()
+    moments = optax.ScaleByAdamState(kept.steps[index], kept.first[index], kept.second[index])
+    updates, moments = jax.vmap(adam.update)(gradient, moments)
+    return Local(
+        kept.value.at[index].add((rate * updates).astype(kept.value.dtype)),
+        kept.first.at[index].set(moments.mu),
+        kept.second.at[index].set(moments.nu),
+        kept.steps.at[index].set(moments.count),
+    )
+
+
+class Chunk(NamedTuple):
+    """What a chunk of steps tells."""
+
+    state: State
+    bounds: Float[Array, " t"]
+    done: Int[Array, ""]
+    finite: Bool[Array, ""]
+
+
+@compiled
+def run_chunk(
+    trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, rows: Int[Array, "t b"], count: Int[Array, ""]
+) -> Chunk:
+    """The first `count` of a chunk's steps, or fewer: it ends at the first non-finite bound."""
+
+    def body(chunk: Chunk) -> Chunk:
+        index = rows[chunk.done]
+        batch = Batch(data.x.take(index), data.y[index], index)
+        state, info = trainer.step(jax.random.fold_in(key, chunk.state.step), chunk.state, batch)
+        return Chunk(state, chunk.bounds.at[chunk.done].set(info.bound), chunk.done + 1, info.finite)
+
+    start = Chunk(state, jnp.zeros(rows.shape[0]), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    return jax.lax.while_loop(lambda chunk: (chunk.done < count) & chunk.finite, body, start)
+
+
+class Record(NamedTuple):
+    """Where training is, after a chunk; the bound is per data point, averaged over the chunk."""
+
+    step: int
+    bound: float
+    noise_variance: float
+    seconds: float
+
+
+Watcher = Callable[[State, Record], bool | None]
+
+
+def train(
+    trainer: Trainer,
+    key: PRNGKeyArray,
+    state: State,
+    data: Batch,
+    steps: int,
+    batch_size: int,
+    chunk: int = 50,
+    watch: Watcher | None = None,
+) -> tuple[State, list[Record]]:
+    """So many steps more. `watch(state, record)` is called after each chunk, and may stop training by returning True.
+
+    The result depends on the key, not on the size of the chunks; a state stopped and taken up again goes on as if
+    nothing had been.
+    """
+    began = time.perf_counter()
+    records: list[Record] = []
+    with scope():
+        data = jax.tree.map(jnp.asarray, data)
+        n_data = data.y.shape[0]
+        batches = Minibatches(key, n_data, min(batch_size, n_data))
+        first = int(state.step)
+        end, failures = first + steps, 0
+        while (at := int(state.step)) < end:
+            count = min(chunk, end - at)
+            rows = batches(at, count)
+            rows = np.pad(rows, [(0, chunk - count), (0, 0)])
+            result = run_chunk(trainer, key, state, data, jnp.asarray(rows), jnp.asarray(count))
+            if not bool(result.finite):
+                failures += 1
+                if failures > 4:
+                    raise TrainingError(_likely_cause(state, data, at + int(result.done) - 1))
+                state = eqx.tree_at(lambda s: s.caution, state, state.caution * 0.3)
+                continue
+            failures = 0
+            state = result.state
+            records.append(
+                Record(
+                    int(state.step),
+                    float(result.bounds[:count].mean()) / n_data,
+                    float(state.model.noise_variance),
+                    time.perf_counter() - began,
+                )
+            )
+            if watch is not None and watch(state, records[-1]):
+                break
+    return state, records
+
+
+def _likely_cause(state: State, data: Batch, step: int) -> str:
+    """A sentence for a person, from what the last good state looks like."""
+    text = f"the bound is not finite at step {step}, and smaller steps did not help. "
+    biggest = float(jnp.abs(data.y).max())
+    if not np.isfinite(biggest) or not bool(jnp.isfinite(data.x.dense).all()):
+        return text + "The data hold NaN or infinity: remove or impute those rows."
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.model)):
+        return text + "The model holds NaN or infinity from the start: look at how it was initialised."
+    noise = float(state.model.noise_variance)
+    if not bool(jnp.isfinite(inverse_cholesky(state.model.gram())).all()):
+        return (
+            text + "Kzz is not positive definite: inducing inputs coincide or lengthscales are too long; raise jitter."
+        )
+    if noise < 1e-10:
+        return (
+            text + f"The noise variance fell to {noise:.1e}: outputs may repeat exactly; fix the noise or add jitter."
+        )
+    if biggest > 1e6:
+        return text + f"Outputs reach {biggest:.1e}: standardise y first."
+    return text + "Try a smaller learning_rate or gamma, or a larger jitter."
+
+
+@compiled
+def _statistics(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> Statistics:
+    noise = draw_noise(key, state.model, batch.y.shape[0])
+    if not isinstance(state.posterior, Statistics):
+        raise TypeError("the analytic optimum of q(u) is given by statistics: start from Statistics, not Shared")
+    _, gradients = trainer.gradients(noise, state, batch)
+    assert gradients.coefficients is not None
+    return natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, 1.0)
+
+
+def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, batch_size: int = 4096) -> State:
+    """The state with q(u) at its analytic optimum, given q(w) (for free-form q(w), after one EM step)."""
+    with scope():
+        n = data.y.shape[0]
+        parts = []
+        for start in range(0, n, batch_size):
+            index = np.arange(start, min(start + batch_size, n))
+            batch = Batch(data.x.take(index), data.y[index], jnp.asarray(index))
+            part = _statistics(trainer, jax.random.fold_in(key, start), state, jax.tree.map(jnp.asarray, batch))
+            share = len(index) / n
+            parts.append(jax.tree.map(partial(jnp.multiply, share), part))
+        total = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+        return eqx.tree_at(lambda s: s.posterior, state, total)
