@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ._expectations import kernel_expectations
 from ._forms import quadratic_form, separable_log_sum, unwhitened
 from ._input_maps import InputMap
-from ._inputs import Inputs
+from ._inputs import AnyArray, Inputs
 from ._kernels import Kernel
 from ._latents import LOG_2PI, FreeForm, GaussianLatents, Latents
 from ._mixing import Mixing
@@ -67,6 +67,12 @@ class Batch(NamedTuple):
     x: Inputs
     y: Float[Array, "n D"]
     rows: Int[Array, " n"]
+
+
+def whole(x: Inputs, y: Float[AnyArray, "n D"]) -> Batch:
+    """All rows as one batch."""
+    x, y = jax.tree.map(jnp.asarray, (x, y))
+    return Batch(x, y, jnp.arange(len(y), dtype=jnp.int32))
 
 
 class Noise(NamedTuple):

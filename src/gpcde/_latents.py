@@ -28,6 +28,13 @@ from ._quadrature import gauss_hermite
 LOG_2PI = float(np.log(2 * np.pi))
 
 
+def recognise(network: MLP, x: Inputs, y: Float[Array, "n D"]) -> Float[Array, "n p"]:
+    """The network's output for [x, y], the categories of x by look-up."""
+    first = network.weights[0]
+    rows = first.shape[0] - y.shape[1]
+    return network.after_first(linear(x, first[:rows]) + y @ first[rows:])
+
+
 class Gaussian(NamedTuple):
     """N(mean, Σ) of each data point; `scale` is its standard deviations (n × d) or Cholesky factors (n × d × d)."""
 
@@ -156,9 +163,7 @@ class GaussianLatents(eqx.Module):
     def gaussian(self, x: Inputs, y: Float[Array, "n D"], local: Float[Array, "n p"] | None) -> Gaussian:
         """q(w_n) of a batch."""
         if self.recognition is not None:
-            first = self.recognition.weights[0]
-            rows = first.shape[0] - y.shape[1]
-            raw = self.recognition.after_first(linear(x, first[:rows]) + y @ first[rows:])
+            raw = recognise(self.recognition, x, y)
         elif local is None:
             raise ValueError("latents of each data point need their own parameters (`local`)")
         else:

@@ -249,7 +249,7 @@ def train(
             records.append(
                 Record(
                     int(state.step),
-                    float(result.bounds[:count].mean()) / n_data,
+                    float(result.bounds[:count].mean() / trainer.n_data),
                     float(state.model.noise_variance),
                     time.perf_counter() - began,
                 )
