@@ -23,6 +23,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -71,8 +72,7 @@ class Batch(NamedTuple):
 
 def whole(x: Inputs, y: Float[AnyArray, "n D"]) -> Batch:
     """All rows as one batch."""
-    x, y = jax.tree.map(jnp.asarray, (x, y))
-    return Batch(x, y, jnp.arange(len(y), dtype=jnp.int32))
+    return jax.tree.map(jnp.asarray, Batch(x, jnp.asarray(y), jnp.asarray(np.arange(len(y), dtype=np.int32))))
 
 
 class Noise(NamedTuple):

@@ -69,6 +69,7 @@ class Design:
     full_covariance: bool = False
     hidden: tuple[int, ...] = (50, 50, 50)
     points: int | None = None
+    rule: Literal["gauss-hermite", "even"] = "gauss-hermite"
     noise_variance: float | None = None
     dtype: Literal["float64", "float32"] = "float64"
     jitter: float | None = None
@@ -110,7 +111,9 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
             return _finished(design, plain, n_data)
 
         known = whole(x, y) if design.inference == "gaussian" else some
-        residuals = np.asarray(known.y) if design.input_map == "warp" else np.asarray(known.y) - _mean(plain, known.x)
+        residuals = np.asarray(known.y)
+        if design.input_map != "warp":
+            residuals = residuals - np.asarray(_mean(plain, known.x))
         w = gaussianised(rng, residuals, design.latent_dim)
         latents, local = _latents(key, design, known, w)
         order = rng.permutation(design.inducing)
@@ -119,7 +122,7 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
             state = _completed(key, design, plain, latents, known, w, order, share, lengthscale, n_data, local)
             if design.trials > 1:
                 trainer = Trainer.create(n_data, 0.03, 1.0 if len(known.y) <= TRIAL_BATCH else 0.1)
-                state, records = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH, chunk=TRIAL_STEPS)
+                state, records = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
                 tried.append((records[-1].bound, len(tried), state))
             else:
                 tried.append((0.0, 0, state))
@@ -229,7 +232,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, some: Batch, n_data: int
         input_map,
         NoLatents(),
         mixing,
-        jnp.log(jnp.asarray(noise)),
+        jnp.asarray(np.log(noise)),
         design.noise_variance is None,
         _jitter(design),
     )
@@ -241,13 +244,14 @@ def _without_latents(key: PRNGKeyArray, design: Design, some: Batch, n_data: int
     return train(trainer, key, state, some, FIRST_STEPS, len(some.y))[0] if width else state
 
 
-def _mean(state: State, x: Inputs) -> Float[np.ndarray, "n D"]:
+@compiled
+def _mean(state: State, x: Inputs) -> Float[Array, "n D"]:
     """E y of the model without latents, A at its mean."""
     width = state.model.input_map.noise_dim
     noise = jnp.zeros((1, width)) if width else None
     mixture = predict(state.model, state.posterior, x, jnp.zeros((1, 0)), jnp.zeros(1), noise)
     mean = mixture.mean[:, 0]
-    return np.asarray(mean if mixture.basis is None else mean @ mixture.basis.T)
+    return mean if mixture.basis is None else mean @ mixture.basis.T
 
 
 def _latents(
@@ -255,7 +259,7 @@ def _latents(
 ) -> tuple[Latents, Float[Array, "n p"] | None]:
     """q(w) at the guess, and what each data point holds of it for itself."""
     if design.inference == "free-form":
-        return FreeForm.create(design.latent_dim, design.points), None
+        return FreeForm.create(design.latent_dim, design.points, design.rule), None
     width = GaussianLatents.local_dim_of(design.latent_dim, design.full_covariance)
     scale = np.zeros(width - design.latent_dim)
     places = np.cumsum(np.arange(1, design.latent_dim + 1)) - 1 if design.full_covariance else slice(None)
@@ -313,9 +317,9 @@ def _completed(
     old = plain.model
     dim, count = design.latent_dim, design.inducing
     quasi = (
-        ndtri(qmc.Sobol(dim, scramble=True, rng=0).random(count)) if dim > 1 else ndtri((order[:, None] + 0.5) / count)
+        ndtri(qmc.Halton(dim, scramble=True, rng=0).random(count)) if dim > 1 else ndtri((order[:, None] + 0.5) / count)
     )
-    noise = old.noise_variance * (share if design.noise_variance is None else 1.0)
+    log_noise = float(old.log_noise_variance) + (np.log(share) if design.noise_variance is None else 0.0)
     if design.input_map == "warp":
         input_map: InputMap = Warp.create(key, _input_rows(known.x, design), dim)
         z = quasi
@@ -328,7 +332,16 @@ def _completed(
             [np.resize(contexts, (count, width))[order] if width else np.zeros((count, 0)), quasi], axis=1
         )
         kernel = _joint_kernel(old.kernel, width, dim, lengthscale)
-    model = Model(kernel, jnp.asarray(z), input_map, latents, old.mixing, jnp.log(noise), old.learn_noise, old.jitter)
+    model = Model(
+        kernel,
+        jnp.asarray(z),
+        input_map,
+        latents,
+        old.mixing,
+        jnp.asarray(np.float64(log_noise)),
+        old.learn_noise,
+        old.jitter,
+    )
     contexts = _contexts(old, known.x)
     pairs = whole(make_inputs(np.concatenate([contexts, w], axis=1)), known.y)
     regression = eqx.tree_at(

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._inputs import Inputs, linear
 from ._networks import MLP
-from ._quadrature import gauss_hermite
+from ._quadrature import evenly_spaced, gauss_hermite
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -93,9 +93,14 @@ class FreeForm(eqx.Module):
     log_weights: Float[Array, " q"]
 
     @classmethod
-    def create(cls, dim: int = 1, points: int | None = None, drop: float = 1e-16) -> "FreeForm":
-        """Gauss–Hermite nodes: 100 in one dimension, 20 × 20 in two, unless told."""
-        nodes, log_weights = gauss_hermite(points or (100 if dim == 1 else 20), dim, drop)
+    def create(
+        cls, dim: int = 1, points: int | None = None, rule: Literal["gauss-hermite", "even"] = "gauss-hermite"
+    ) -> "FreeForm":
+        """Gauss–Hermite nodes (100 in one dimension, 20 × 20 in two, unless told), or evenly spaced ones."""
+        if rule not in ("gauss-hermite", "even"):
+            raise ValueError(f"rule must be 'gauss-hermite' or 'even', got {rule!r}")
+        count = (100 if dim == 1 else 20) if points is None else points
+        nodes, log_weights = gauss_hermite(count, dim) if rule == "gauss-hermite" else evenly_spaced(count, dim)
         return cls(jnp.asarray(nodes), jnp.asarray(log_weights))
 
     @property

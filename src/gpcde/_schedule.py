@@ -20,7 +20,7 @@ class Geometric(eqx.Module):
         last = start if end is None else end
         if not (start > 0 and last > 0 and steps > 0):
             raise ValueError(f"a schedule needs positive numbers, got start={start}, end={end}, steps={steps}")
-        return cls(jnp.asarray(float(start)), jnp.asarray(float(last)), jnp.asarray(float(steps)))
+        return cls(*(jnp.asarray(np.float64(value)) for value in (start, last, steps)))
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         return self.start * (self.end / self.start) ** jnp.minimum(step / self.steps, 1.0)

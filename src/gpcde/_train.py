@@ -13,7 +13,6 @@ within the chunk, and goes back to the chunk's start with smaller steps.
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -79,6 +78,18 @@ class Gradients(NamedTuple):
     coefficients: Coefficients | None
 
 
+@compiled
+def _fresh(model: Model, posterior: Statistics | Shared, local: Float[Array, "N p"] | None) -> State:
+    kept = None
+    if local is not None:
+        zeros = jnp.zeros_like(local)
+        kept = Local(local, zeros, zeros, jnp.zeros(len(local), jnp.int32))
+    adam = optax.scale_by_adam().init(_learnt(model, posterior))
+    state = State(jnp.zeros((), jnp.int32), model, posterior, adam, kept, jnp.ones(()))
+    # weakly typed scalars would turn strong in the first chunk, and the second compile anew
+    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), state)
+
+
 class Trainer(eqx.Module):
     """How to train: for how many rows a batch stands, and the step sizes."""
 
@@ -90,7 +101,7 @@ class Trainer(eqx.Module):
     def create(cls, n_data: int, learning_rate: Geometric | float = 0.01, gamma: Geometric | float = 0.1) -> "Trainer":
         rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
         size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
-        return cls(jnp.asarray(float(n_data)), rate, size)
+        return cls(jnp.asarray(np.float64(n_data)), rate, size)
 
     def init(
         self,
@@ -104,14 +115,7 @@ class Trainer(eqx.Module):
         own = model.latents.local_dim if isinstance(model.latents, GaussianLatents) else 0
         if own and local is None:
             local = jnp.zeros((int(self.n_data), own), model.inducing_points.dtype)
-        kept = None
-        if own and local is not None:
-            zeros = jnp.zeros_like(local)
-            kept = Local(local, zeros, zeros, jnp.zeros(len(local), jnp.int32))
-        adam = optax.scale_by_adam().init(_learnt(model, posterior))
-        state = State(jnp.zeros((), jnp.int32), model, posterior, adam, kept, jnp.ones(()))
-        # weakly typed scalars would turn strong in the first chunk, and the second compile anew
-        return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), state)
+        return _fresh(model, posterior, local if own else None)
 
     def step(self, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[State, Info]:
         """One step: one forward and one backward pass, for both optimisers."""
@@ -249,8 +253,8 @@ def train(
             records.append(
                 Record(
                     int(state.step),
-                    float(result.bounds[:count].mean() / trainer.n_data),
-                    float(state.model.noise_variance),
+                    float(np.asarray(result.bounds)[:count].mean() / float(trainer.n_data)),
+                    float(np.exp(state.model.log_noise_variance)),
                     time.perf_counter() - began,
                 )
             )
@@ -282,25 +286,25 @@ def _likely_cause(state: State, data: Batch, step: int) -> str:
 
 
 @compiled
-def _statistics(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> Statistics:
+def _statistics(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, share: Float[Array, ""]) -> Statistics:
     noise = draw_noise(key, state.model, batch.y.shape[0])
     if not isinstance(state.posterior, Statistics):
         raise TypeError("the analytic optimum of q(u) is given by statistics: start from Statistics, not Shared")
     _, gradients = trainer.gradients(noise, state, batch)
     assert gradients.coefficients is not None
-    return natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, 1.0)
+    part = natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, 1.0)
+    return jax.tree.map(lambda a: share * a, part)
 
 
 def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, batch_size: int = 4096) -> State:
     """The state with q(u) at its analytic optimum, given q(w) (for free-form q(w), after one EM step)."""
     with scope():
         n = data.y.shape[0]
-        parts = []
-        for start in range(0, n, batch_size):
-            index = np.arange(start, min(start + batch_size, n))
-            batch = Batch(data.x.take(index), data.y[index], jnp.asarray(index))
-            part = _statistics(trainer, jax.random.fold_in(key, start), state, jax.tree.map(jnp.asarray, batch))
-            share = len(index) / n
-            parts.append(jax.tree.map(partial(jnp.multiply, share), part))
-        total = jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+        total: Statistics | None = None
+        for begin in range(0, n, batch_size):
+            index = np.arange(begin, min(begin + batch_size, n), dtype=np.int32)
+            batch = jax.tree.map(jnp.asarray, Batch(data.x.take(index), data.y[index], jnp.asarray(index)))
+            share = jnp.asarray(np.float64(len(index) / n))
+            part = _statistics(trainer, jax.random.fold_in(key, begin), state, batch, share)
+            total = part if total is None else jax.tree.map(jnp.add, total, part)
         return eqx.tree_at(lambda s: s.posterior, state, total)
