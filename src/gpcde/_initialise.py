@@ -11,7 +11,6 @@ Data are expected in standard units: columns of x and y with mean 0 and variance
 """
 
 import dataclasses
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -34,7 +33,7 @@ from ._networks import MLP
 from ._precision import scope
 from ._predict import predict
 from ._schedule import Geometric
-from ._train import State, Trainer, optimal_posterior, train
+from ._train import State, Trainer, TrainingError, optimal_posterior, train
 
 ENOUGH = 2_000
 """Rows that tell where to start; more only take time."""
@@ -50,28 +49,39 @@ KERNELS = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52}
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """What model to build. `levels` are the numbers of levels of the category columns of the inputs.
+    """What model to build.
 
-    `mixing` is a start for P (D_y × L), treated as `mixing_posterior` says; without it P is the identity.
+    inference         q(w): "none", "free-form", "amortised" (a recognition network), "gaussian" (each data point's own)
+    latent_dim        D_w
+    inducing          M
+    kernel            "rbf", "matern32", "matern52", of the context; RBF in w
+    input_map         "concatenate", "project" (A, with `input_dim` rows) or "warp"
+    levels            the numbers of levels of the category columns of the inputs
+    mixing            a start for P (D_y × L), "fixed", learnt by "map" or "gaussian" as `mixing_posterior` says;
+                      without it P is the identity
+    expectation       of a Gaussian q(w): by "draws", "closed" or "importance" (weighted), with so many `draws`
+    points, rule      of the quadrature for free-form q(w): "gauss-hermite" or "even"
+    noise_variance    fixed at this value, if given
+    trials            how many starts to try
     """
 
-    inference: Literal["none", "free-form", "amortised", "gaussian"] = "free-form"
+    inference: str = "free-form"
     latent_dim: int = 1
     inducing: int = 100
-    kernel: Literal["rbf", "matern32", "matern52"] = "rbf"
-    input_map: Literal["concatenate", "project", "warp"] = "concatenate"
+    kernel: str = "rbf"
+    input_map: str = "concatenate"
     input_dim: int = 0
     levels: tuple[int, ...] = ()
     mixing: Float[np.ndarray, "D L"] | None = None
-    mixing_posterior: Literal["fixed", "map", "gaussian"] = "gaussian"
-    expectation: Literal["draws", "closed", "importance"] = "draws"
+    mixing_posterior: str = "gaussian"
+    expectation: str = "draws"
     draws: int = 1
     full_covariance: bool = False
     hidden: tuple[int, ...] = (50, 50, 50)
     points: int | None = None
-    rule: Literal["gauss-hermite", "even"] = "gauss-hermite"
+    rule: str = "gauss-hermite"
     noise_variance: float | None = None
-    dtype: Literal["float64", "float32"] = "float64"
+    dtype: str = "float64"
     jitter: float | None = None
     trials: int = len(TRIALS)
 
@@ -81,6 +91,8 @@ class Design:
             "kernel": tuple(KERNELS),
             "input_map": ("concatenate", "project", "warp"),
             "mixing_posterior": ("fixed", "map", "gaussian"),
+            "rule": ("gauss-hermite", "even"),
+            "expectation": ("draws", "closed", "importance"),
             "dtype": ("float64", "float32"),
         }
         for name, allowed in options.items():
@@ -94,8 +106,9 @@ class Design:
             raise ValueError("input_map='project' needs input_dim, the number of rows of A, to be at least 1")
         if self.input_map == "concatenate" and self.levels:
             raise ValueError("categories need input_map='project' or 'warp'")
-        if self.inducing < 1:
-            raise ValueError(f"inducing must be at least 1, got {self.inducing}")
+        for name in ("inducing", "trials", "draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Design) -> State:
@@ -117,16 +130,30 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
         w = gaussianised(rng, residuals, design.latent_dim)
         latents, local = _latents(key, design, known, w)
         order = rng.permutation(design.inducing)
-        tried: list[tuple[float, int, State]] = []
-        for share, lengthscale in TRIALS[: max(1, design.trials)]:
-            state = _completed(key, design, plain, latents, known, w, order, share, lengthscale, n_data, local)
-            if design.trials > 1:
-                trainer = Trainer.create(n_data, 0.03, 1.0 if len(known.y) <= TRIAL_BATCH else 0.1)
-                state, records = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
-                tried.append((records[-1].bound, len(tried), state))
-            else:
-                tried.append((0.0, 0, state))
-        return _finished(design, max(tried)[2], n_data)
+        starts = [
+            _completed(key, design, plain, latents, known, w, order, share, lengthscale, n_data, local)
+            for share, lengthscale in TRIALS[: design.trials]
+        ]
+        return _finished(design, _best(key, starts, known, n_data), n_data)
+
+
+def _best(key: PRNGKeyArray, starts: list[State], known: Batch, n_data: int) -> State:
+    """The start with the best bound after a few steps, these steps done; a start that breaks down is out."""
+    if len(starts) == 1:
+        return starts[0]
+    trainer = Trainer.create(n_data, 0.03, 1.0 if len(known.y) <= TRIAL_BATCH else 0.1)
+    best, bound, failure = None, -np.inf, None
+    for state in starts:
+        try:
+            tried, records = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
+        except TrainingError as error:
+            failure = error
+            continue
+        if records[-1].bound > bound:
+            best, bound = tried, records[-1].bound
+    if best is None:
+        raise TrainingError("no start could be trained") from failure
+    return best
 
 
 def _finished(design: Design, state: State, n_data: int) -> State:
@@ -182,28 +209,32 @@ def projection_start(
         mean[: dense.shape[1]] *= 0.1
         mean[: dense.shape[1], : len(vectors)] += vectors.T
     if design.levels:
-        scores = _components(np.asarray(some.y, float), width)
+        scores, spread = _components(np.asarray(some.y, float), width)
+        scores = scores * spread
         levels = mean[dense.shape[1] :]
         for codes in np.asarray(some.x.codes).T:
             seen, place, count = np.unique(codes, return_inverse=True, return_counts=True)
             total = np.zeros((len(seen), scores.shape[1]))
             np.add.at(total, place, scores)
             centre = total / count[:, None]
-            levels[seen, : scores.shape[1]] = centre / np.maximum(centre.std(0), 1e-12)
+            levels[seen, : scores.shape[1]] = centre / max(centre.std(0).max(), 1e-12)
     return jnp.asarray(mean), jnp.full(mean.shape, np.log(0.3))
 
 
-def _components(y: Float[np.ndarray, "n D"], count: int) -> Float[np.ndarray, "n k"]:
-    """The leading principal components, each with variance 1."""
+def _components(
+    y: Float[np.ndarray, "n D"], count: int
+) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, " k"]]:
+    """The leading principal components, each with variance 1, and the standard deviations they had."""
     centred = y - y.mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(y))
     keep = [i for i in range(len(values))[::-1] if values[i] > 1e-10 * max(values[-1], 1e-300)][:count]
-    return centred @ vectors[:, keep] / np.sqrt(values[keep])
+    spread = np.sqrt(values[keep])
+    return centred @ vectors[:, keep] / spread, spread
 
 
 def gaussianised(rng: np.random.Generator, residuals: Float[np.ndarray, "n D"], dim: int) -> Float[np.ndarray, "n d"]:
     """Leading principal components of the residuals, each mapped to normal scores by its ranks; missing ones random."""
-    scores = _components(residuals, dim)
+    scores, _ = _components(residuals, dim)
     extra = rng.standard_normal((len(residuals), dim - scores.shape[1]))
     return ndtri((rankdata(np.concatenate([scores, extra], axis=1), axis=0) - 0.5) / len(residuals))
 
@@ -342,7 +373,7 @@ def _completed(
         old.learn_noise,
         old.jitter,
     )
-    contexts = _contexts(old, known.x)
+    contexts = np.zeros((len(w), 0)) if design.input_map == "warp" else _contexts(old, known.x)
     pairs = whole(make_inputs(np.concatenate([contexts, w], axis=1)), known.y)
     regression = eqx.tree_at(
         lambda m: (m.input_map, m.latents), model, (Concatenate(pairs.x.dense.shape[1]), NoLatents())

@@ -81,6 +81,8 @@ class Concatenate(InputMap):
     def context(self, x: Inputs, noise: Float[Array, "n k"]) -> Float[Array, "n c"]:
         if x.codes.shape[1]:
             raise ValueError("Concatenate takes dense inputs; categories go through Project or Warp")
+        if x.dense.shape[1] != self.dim:
+            raise ValueError(f"Concatenate({self.dim}) got inputs with {x.dense.shape[1]} columns")
         return jnp.asarray(x.dense)
 
     def join(self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k h"]:

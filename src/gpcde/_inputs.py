@@ -4,14 +4,16 @@ A product of x with a matrix W then is `dense W_dense + sum_j W_codes[code_j]`: 
 dense one-hot matrix.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from numpy.typing import ArrayLike
 
 AnyArray = Array | np.ndarray
+Numbers = float | int | Sequence[Any] | AnyArray | np.generic
+"""What numpy.asarray takes for numbers, as far as we take it."""
 
 
 class Inputs(NamedTuple):
@@ -29,8 +31,8 @@ class Inputs(NamedTuple):
 
 
 def make_inputs(
-    dense: ArrayLike | None = None,
-    codes: ArrayLike | None = None,
+    dense: Numbers | None = None,
+    codes: Numbers | None = None,
     levels: tuple[int, ...] = (),
     rows: int | None = None,
 ) -> Inputs:

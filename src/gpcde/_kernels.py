@@ -17,13 +17,16 @@ the first `split` columns, or None where the kernel is no such product.
 
 import abc
 import dataclasses
-from typing import Self
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
+
+from ._inputs import Numbers
+
+K = TypeVar("K", bound="Stationary")
 
 
 class Kernel(eqx.Module):
@@ -75,7 +78,7 @@ def _columns(dims: int | tuple[int, ...]) -> tuple[int, ...]:
     return columns
 
 
-def _log(value: ArrayLike, shape: tuple[int, ...], name: str) -> Array:
+def _log(value: Numbers, shape: tuple[int, ...], name: str) -> Array:
     number = np.asarray(value, dtype=float)
     if not (np.all(number > 0) and np.all(np.isfinite(number))):
         raise ValueError(f"kernel: {name} must be positive and finite, got {value!r}")
@@ -107,7 +110,7 @@ class Stationary(_Ard):
     log_lengthscales: Float[Array, " k"]
 
     @classmethod
-    def create(cls, dims: int | tuple[int, ...], lengthscales: ArrayLike = 1.0, variance: ArrayLike = 1.0) -> Self:
+    def create(cls: type[K], dims: int | tuple[int, ...], lengthscales: Numbers = 1.0, variance: Numbers = 1.0) -> K:
         """A kernel of `dims` columns (a number: the first so many), lengthscales one for all or one for each."""
         columns = _columns(dims)
         return cls(columns, _log(variance, (), "variance"), _log(lengthscales, (len(columns),), "lengthscales"))
@@ -194,7 +197,7 @@ class Linear(_Ard):
     log_variances: Float[Array, " k"]
 
     @classmethod
-    def create(cls, dims: int | tuple[int, ...], variances: ArrayLike = 1.0) -> Self:
+    def create(cls, dims: int | tuple[int, ...], variances: Numbers = 1.0) -> "Linear":
         """A kernel of `dims` columns, variances one for all or one for each."""
         columns = _columns(dims)
         return cls(columns, _log(variances, (len(columns),), "variances"))
@@ -225,8 +228,8 @@ class Polynomial(_Ard):
 
     @classmethod
     def create(
-        cls, dims: int | tuple[int, ...], degree: int = 2, variances: ArrayLike = 1.0, offset: ArrayLike = 1.0
-    ) -> Self:
+        cls, dims: int | tuple[int, ...], degree: int = 2, variances: Numbers = 1.0, offset: Numbers = 1.0
+    ) -> "Polynomial":
         """A kernel of `dims` columns and a whole `degree` of at least 1."""
         if degree != int(degree) or degree < 1:
             raise ValueError(f"kernel: degree must be a whole number of at least 1, got {degree}")

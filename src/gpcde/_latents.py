@@ -13,7 +13,7 @@ one data point is
                                                       importance-weighted: ω = log p(w_nk)/q(w_nk) - log K)
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -93,9 +93,7 @@ class FreeForm(eqx.Module):
     log_weights: Float[Array, " q"]
 
     @classmethod
-    def create(
-        cls, dim: int = 1, points: int | None = None, rule: Literal["gauss-hermite", "even"] = "gauss-hermite"
-    ) -> "FreeForm":
+    def create(cls, dim: int = 1, points: int | None = None, rule: str = "gauss-hermite") -> "FreeForm":
         """Gauss–Hermite nodes (100 in one dimension, 20 × 20 in two, unless told), or evenly spaced ones."""
         if rule not in ("gauss-hermite", "even"):
             raise ValueError(f"rule must be 'gauss-hermite' or 'even', got {rule!r}")
@@ -125,7 +123,7 @@ class GaussianLatents(eqx.Module):
 
     recognition: MLP | None
     dim: int = eqx.field(static=True)
-    expectation: Literal["draws", "closed", "importance"] = eqx.field(static=True, default="draws")
+    expectation: str = eqx.field(static=True, default="draws")
     count: int = eqx.field(static=True, default=1)
     full: bool = eqx.field(static=True, default=False)
 
@@ -143,7 +141,7 @@ class GaussianLatents(eqx.Module):
         outputs: int,
         dim: int,
         hidden: tuple[int, ...] = (50, 50, 50),
-        expectation: Literal["draws", "closed", "importance"] = "draws",
+        expectation: str = "draws",
         count: int = 1,
         full: bool = False,
     ) -> "GaussianLatents":

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
+from ._inputs import Numbers
 from ._kernels import Matern52
 
 
@@ -86,7 +86,7 @@ class PointMixing(Mixing):
     precision: float = eqx.field(static=True, default=1.0)
 
     @classmethod
-    def create(cls, start: ArrayLike, learn: bool = True, precision: float = 1.0) -> "PointMixing":
+    def create(cls, start: Numbers, learn: bool = True, precision: float = 1.0) -> "PointMixing":
         return cls(jnp.asarray(start), jnp.asarray(start), learn, precision)
 
     @property
@@ -126,7 +126,7 @@ class GaussianMixing(Mixing):
     log_scale: Float[Array, ""]
 
     @classmethod
-    def create(cls, start: ArrayLike, std: float = 1e-2, scale: float = 3e-2) -> "GaussianMixing":
+    def create(cls, start: Numbers, std: float = 1e-2, scale: float = 3e-2) -> "GaussianMixing":
         """q(P) centred on the start, as its prior is; the scale of the prior is only where learning starts."""
         mean = jnp.asarray(start)
         return cls(mean, jnp.full(mean.shape, jnp.log(std)), mean, jnp.asarray(jnp.log(scale)))

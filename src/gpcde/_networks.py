@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 class MLP(eqx.Module):
     """h ↦ W_k tanh(... tanh(W_1 h + b_1)) + b_k, weights stored input × output."""
 
-    weights: tuple[Float[Array, "i o"], ...]
-    biases: tuple[Float[Array, " o"], ...]
+    weights: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, " _"], ...]
 
     @classmethod
     def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":

@@ -1,0 +1,171 @@
+"""Where training starts: the guess of w, the places of categories, and that the latents are in use at once."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from gpcde._bound import whole
+from gpcde._initialise import Design, gaussianised, projection_start, start
+from gpcde._inputs import Inputs, make_inputs
+from gpcde._latents import GaussianLatents
+from gpcde._mixing import grid_start
+from gpcde._train import Trainer, train
+
+
+def two_branches(n: int, seed: int = 0) -> tuple[Inputs, np.ndarray]:
+    """y = ±1 + x/2 + a little noise: what w must explain has two modes."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.7, 1.7, (n, 1))
+    y = rng.choice([-1.0, 1.0], (n, 1)) + 0.5 * x + 0.1 * rng.standard_normal((n, 1))
+    return make_inputs(x), (y - y.mean()) / y.std()
+
+
+def final_bound(x: Inputs, y: np.ndarray, design: Design) -> float:
+    key = jax.random.key(0)
+    state = start(key, x, y, design)
+    trainer = Trainer.create(len(y), 0.02, 1.0 if design.expectation == "closed" else 0.2)
+    return train(trainer, key, state, whole(x, y), 200, len(y))[1][-1].bound
+
+
+def test_guess_of_w_has_normal_scores_in_the_order_of_the_residuals() -> None:
+    rng = np.random.default_rng(1)
+    residuals = rng.exponential(size=(500, 1))
+    w = gaussianised(rng, residuals, 1)
+    assert kstest(w[:, 0], "norm").statistic < 0.01
+    assert np.array_equal(np.argsort(w[:, 0]), np.argsort(residuals[:, 0])) or np.array_equal(
+        np.argsort(-w[:, 0]), np.argsort(residuals[:, 0])
+    )
+
+
+def test_guess_of_w_has_uncorrelated_columns_and_random_ones_where_outputs_are_too_few() -> None:
+    rng = np.random.default_rng(2)
+    residuals = rng.standard_normal((2000, 2)) @ np.array([[1.0, 0.9], [0.0, 0.3]])
+    w = gaussianised(rng, residuals, 3)
+    assert np.abs(np.corrcoef(w.T) - np.eye(3)).max() < 0.1
+
+
+def test_levels_with_like_outputs_start_near_each_other() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 4, 400)
+    centre = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 1.0], [5.0, 1.1]])
+    y = centre[codes] + 0.1 * rng.standard_normal((400, 2))
+    design = Design(input_map="project", input_dim=2, levels=(4,))
+    mean, _ = projection_start(jax.random.key(0), design, whole(make_inputs(codes=codes, levels=(4,)), y))
+    distance = np.linalg.norm(np.asarray(mean)[:, None] - np.asarray(mean), axis=2)
+    assert max(distance[0, 1], distance[2, 3]) < 0.3 * distance[0, 2]
+
+
+LATENT_KINDS: list[dict[str, Any]] = [
+    {"inference": "free-form", "points": 40},
+    {"inference": "amortised", "draws": 5},
+    {"inference": "amortised", "expectation": "importance", "draws": 5},
+    {"inference": "gaussian", "expectation": "closed"},
+    {"inference": "free-form", "points": 40, "input_map": "warp"},
+]
+
+
+@pytest.mark.parametrize("kind", LATENT_KINDS, ids=lambda k: "-".join(str(v) for v in k.values()))
+def test_latents_do_not_collapse(kind: dict[str, Any]) -> None:
+    """Two well separated modes are worth about log(sd/noise) nats a point; a model that ignores w has none of it."""
+    x, y = two_branches(150)
+    without = final_bound(x, y, Design("none", inducing=15))
+    assert final_bound(x, y, Design(inducing=25, trials=1, **kind)) > without + 0.2
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(inducing=30, points=20),
+        Design("amortised", latent_dim=3, inducing=30, trials=1),
+        Design("gaussian", latent_dim=2, full_covariance=True, inducing=30, trials=1),
+        Design(inducing=30, points=20, kernel="matern52", dtype="float32", trials=1),
+    ],
+    ids=["free-form", "amortised", "gaussian", "float32"],
+)
+def test_twenty_rows_and_more_inducing_inputs_than_rows(design: Design) -> None:
+    x, y = two_branches(20)
+    state = start(jax.random.key(0), x, y, design)
+    assert state.model.inducing_points.shape[0] == 30
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {np.dtype(design.dtype)}
+    trainer = Trainer.create(20, 0.01, 1.0)
+    _, records = train(trainer, jax.random.key(1), state, whole(x, y), 20, 20)
+    assert np.isfinite(records[-1].bound)
+
+
+def test_equal_rows_and_constant_outputs_give_a_finite_start() -> None:
+    x, y = make_inputs(np.zeros((30, 2))), np.zeros((30, 1))
+    state = start(jax.random.key(0), x, y, Design(inducing=10, points=20, trials=1))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+
+
+def test_categories_and_mixing_and_no_inputs_have_a_start() -> None:
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 3, 60)
+    y = rng.standard_normal((60, 9)) + codes[:, None]
+    design = Design(
+        "amortised",
+        latent_dim=2,
+        inducing=12,
+        input_map="project",
+        input_dim=2,
+        levels=(3,),
+        mixing=grid_start(3, 3, 4),
+    )
+    x = make_inputs(codes=codes, levels=(3,))
+    state = start(jax.random.key(0), x, y, design)
+    assert np.isfinite(train(Trainer.create(60), jax.random.key(0), state, whole(x, y), 5, 60)[1][-1].bound)
+    nothing = make_inputs(rows=60)
+    lvm = start(
+        jax.random.key(0), nothing, y, Design("gaussian", latent_dim=2, inducing=12, expectation="closed", trials=1)
+    )
+    assert isinstance(lvm.model.latents, GaussianLatents)
+    # the start must know the classes: the first component of y is the code
+    assert lvm.local is not None
+    assert abs(np.corrcoef(np.asarray(lvm.local.value[:, 0]), codes)[0, 1]) > 0.8
+
+
+def test_start_does_not_grow_with_the_data() -> None:
+    """A million rows are looked at through a sample: no array of the state has as many."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((1_000_000, 3))
+    y = x[:, :1] + rng.standard_normal((1_000_000, 1))
+    state = start(jax.random.key(0), make_inputs(x), y, Design("amortised", inducing=20, trials=1))
+    assert max(leaf.size for leaf in jax.tree.leaves(state)) < 10_000
+    # and q(u) stands for them all: sum_n a_nᵀ a_n = tr G, and each a_nᵀ a_n is nearly k(h, h)
+    total = float(jnp.trace(state.posterior.G)) / 1_000_000  # type: ignore[union-attr]
+    assert 0.1 < total / float(state.model.kernel.diag(jnp.zeros((1, 4)))[0]) <= 1.001
+
+
+def test_the_same_key_gives_the_same_start() -> None:
+    x, y = two_branches(50)
+    design = Design("amortised", inducing=10, trials=2)
+    one, two = (start(jax.random.key(7), x, y, design) for _ in range(2))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"inference": "magic"}, "inference"),
+        ({"latent_dim": 0}, "latent_dim"),
+        ({"input_map": "project"}, "input_dim"),
+        ({"input_map": "warp", "inference": "none"}, "warp"),
+        ({"levels": (3,)}, "categories"),
+        ({"inducing": 0}, "inducing"),
+        ({"kernel": "cubic"}, "kernel"),
+    ],
+)
+def test_a_design_that_makes_no_sense_is_refused(options: dict[str, Any], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        Design(**options)
+
+
+def test_free_form_in_three_dimensions_says_what_to_use_instead() -> None:
+    x, y = two_branches(30)
+    with pytest.raises(ValueError, match="Gaussian"):
+        start(jax.random.key(0), x, y, Design(latent_dim=3, inducing=10))
