@@ -1,5 +1,6 @@
 """The demo learns both branches: better than a Gaussian at each x, not better than the truth."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,16 @@ def test_demo_scores_lie_between_gp_regression_and_the_truth(
     score = {name.strip(): float(value) for name, value in lines}
     assert score["GP regression"] + 0.4 < score["GP-CDE"] < score["the truth"]
     assert (tmp_path / "demo.png").stat().st_size > 10_000
+
+
+def test_the_readme_example_runs_and_finds_two_branches(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(compile(example, "README.md", "exec"), {})
+    bound, score = (float(word) for word in capsys.readouterr().out.split())
+    # y is ±x: a Gaussian at each x scores -1.3 at best
+    assert bound < score
+    assert score > -0.3
 
 
 def test_true_density_integrates_to_one() -> None:

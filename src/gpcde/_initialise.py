@@ -221,9 +221,7 @@ def projection_start(
     return jnp.asarray(mean), jnp.full(mean.shape, np.log(0.3))
 
 
-def _components(
-    y: Float[np.ndarray, "n D"], count: int
-) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, " k"]]:
+def _components(y: Float[np.ndarray, "n D"], count: int) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, " k"]]:
     """The leading principal components, each with variance 1, and the standard deviations they had."""
     centred = y - y.mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred / len(y))

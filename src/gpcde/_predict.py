@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ._bound import Model, separated
 from ._compile import compiled
 from ._forms import inverse_cholesky
-from ._inputs import Inputs
+from ._inputs import AnyArray, Inputs
 from ._latents import LOG_2PI
 from ._mixing import GaussianMixing, Identity
 from ._posterior import Shared, SparsePosterior, Statistics
@@ -38,8 +38,9 @@ class Mixture(NamedTuple):
     basis: Float[Array, "D L"] | None
     outside: Float[Array, "n k"]
 
-    def log_density(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+    def log_density(self, y: Float[AnyArray, "n D"]) -> Float[Array, " n"]:
         """log p(y_n | x_n)."""
+        y = jnp.asarray(y)
         inside = y if self.basis is None else y @ self.basis
         width = self.mean.shape[2]
         variance = jnp.broadcast_to(self.variance, self.mean.shape)
@@ -55,18 +56,19 @@ def predict(
     model: Model,
     posterior: Statistics | Shared,
     x: Inputs,
-    w: Float[Array, "k d"],
-    log_weight: Float[Array, " k"],
-    context_noise: Float[Array, "k c"] | None = None,
+    w: Float[AnyArray, "k d"],
+    log_weight: Float[AnyArray, " k"],
+    context_noise: Float[AnyArray, "k c"] | None = None,
 ) -> Mixture:
     """The conditional density at each x, as a mixture over the latents w_k (and, with an uncertain A, its draws)."""
+    logs, nodes = jnp.asarray(log_weight), jnp.asarray(w)
     mixing, sigma2 = wide(model.mixing), model.noise_variance
     q = posterior.solve(mixing, sigma2) if isinstance(posterior, Statistics) else wide(posterior)
     if model.input_map.noise_dim and context_noise is None:
         raise ValueError("this input map is uncertain: prediction needs standard normal noise for each component")
-    mean, variance = _latent_functions(model, q, x, w, context_noise)
+    mean, variance = _latent_functions(model, q, jax.tree.map(jnp.asarray, x), nodes, context_noise)
     if isinstance(mixing, Identity):
-        return Mixture(log_weight, mean, variance + sigma2, None, jnp.broadcast_to(sigma2, mean.shape[:2]))
+        return Mixture(logs, mean, variance + sigma2, None, jnp.broadcast_to(sigma2, mean.shape[:2]))
 
     turn = jnp.eye(mixing.shape[1]) if q.rotation is None else q.rotation
     basis, scale, right = jnp.linalg.svd(mixing.apply(jnp.eye(mixing.shape[1])).T, full_matrices=False)
@@ -75,11 +77,11 @@ def predict(
         second = mean**2 + jnp.broadcast_to(variance, mean.shape) @ (turn**2).T
         outside = outside + second @ mixing.variance.mean(0)
     along = jnp.broadcast_to(variance, mean.shape) @ ((right @ turn) ** 2).T
-    return Mixture(log_weight, mean @ right.T * scale, along * scale**2 + outside[..., None], basis, outside)
+    return Mixture(logs, mean @ right.T * scale, along * scale**2 + outside[..., None], basis, outside)
 
 
 def _latent_functions(
-    model: Model, q: SparsePosterior, x: Inputs, w: Array, context_noise: Array | None
+    model: Model, q: SparsePosterior, x: Inputs, w: Array, context_noise: AnyArray | None
 ) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
     """Means of f (as they are) and variances (rotated) at every x and w."""
     whitener = inverse_cholesky(model.gram())
@@ -122,7 +124,13 @@ def separable_variance(
 
 @compiled
 def _block_density(
-    model: Model, posterior: Statistics | Shared, x: Inputs, y: Array, w: Array, log_weight: Array, noise: Array | None
+    model: Model,
+    posterior: Statistics | Shared,
+    x: Inputs,
+    y: AnyArray,
+    w: AnyArray,
+    log_weight: AnyArray,
+    noise: AnyArray | None,
 ) -> Float[Array, " n"]:
     return predict(model, posterior, x, w, log_weight, noise).log_density(wide(y))
 
@@ -131,14 +139,14 @@ def log_density(
     model: Model,
     posterior: Statistics | Shared,
     x: Inputs,
-    y: Float[Array, "n D"],
-    w: Float[Array, "k d"],
-    log_weight: Float[Array, " k"],
-    context_noise: Float[Array, "k c"] | None = None,
+    y: Float[AnyArray, "n D"],
+    w: Float[AnyArray, "k d"],
+    log_weight: Float[AnyArray, " k"],
+    context_noise: Float[AnyArray, "k c"] | None = None,
 ) -> Float[Array, " n"]:
     """log p(y_n | x_n), in blocks of test points of one shape, so that memory is bounded and one compilation serves."""
     with scope():
-        x, y = jax.tree.map(jnp.asarray, (x, y))
+        x, y, w, log_weight, context_noise = jax.tree.map(jnp.asarray, (x, y, w, log_weight, context_noise))
         n = x.n_rows
         width = max(len(model.inducing_points), model.mixing.shape[1])
         size = min(n, max(1, NUMBERS_AT_ONCE // (len(w) * width)))

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
@@ -64,7 +63,7 @@ class Fitted:
         if self.state.model.latents.dim:
             nodes, weights = evenly_spaced(201)
         model, posterior = self.state.model, self.state.posterior
-        logs = log_density(model, posterior, inputs, jnp.asarray(outputs), jnp.asarray(nodes), jnp.asarray(weights))
+        logs = log_density(model, posterior, inputs, outputs, nodes, weights)
         return np.asarray(logs) - np.log(self.scale[1])
 
 
