@@ -7,7 +7,13 @@ python benchmarks/step.py --workload b --rows N     with another number of rows:
 
 import common
 
-ARGS = common.parse("gpcde", lambda p: p.add_argument("--rows", type=int, help="rows of synthetic data"))
+
+def options(parser) -> None:
+    parser.add_argument("--rows", type=int, help="rows of synthetic data")
+    parser.add_argument("--single", action="store_true", help="one call a step, not a compiled chunk of steps")
+
+
+ARGS = common.parse("gpcde", options)
 if ARGS.rows:
     common.WORKLOADS[ARGS.workload]["N"] = ARGS.rows
 
@@ -81,11 +87,11 @@ def main() -> None:
     batches = Minibatches(key, C["N"], C["B"])
     current = [state]
 
-    def step() -> float:
-        rows = jnp.asarray(batches(int(current[0].step), 1))
-        chunk = _train.run_chunk(trainer, key, current[0], data, rows, jnp.asarray(1))
+    def many(count: int) -> float:
+        rows = jnp.asarray(batches(int(current[0].step), count))
+        chunk = _train.run_chunk(trainer, key, current[0], data, rows, jnp.asarray(count))
         current[0] = chunk.state
-        return -float(chunk.bounds[0])
+        return -float(chunk.bounds[count - 1])
 
     predict = None
     if WORKLOAD == "b":
@@ -99,7 +105,7 @@ def main() -> None:
             return np.asarray(_predict.log_density(state.model, state.posterior, x, y, w, log_weight))
 
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax")}
-    common.run(ARGS, "gpcde", versions, step, predict)
+    common.run(ARGS, "gpcde", versions, lambda: many(1), predict, None if ARGS.single else many)
 
 
 with scope():

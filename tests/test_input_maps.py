@@ -1,0 +1,179 @@
+"""Input maps against dense matrices, scipy's normal densities and a network written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from gpcde._compile import compiled
+from gpcde._input_maps import Concatenate, InputMap, Project, Warp
+from gpcde._inputs import Inputs, make_inputs
+
+LEVELS = (3, 2)
+ROWS = 2 + sum(LEVELS)
+
+
+def mixed_inputs() -> tuple[Inputs, np.ndarray]:
+    """Two dense and two categorical columns, and the same as a dense matrix."""
+    rng = np.random.default_rng(0)
+    dense, codes = rng.normal(size=(4, 2)), rng.integers(0, LEVELS, size=(4, 2))
+    return make_inputs(dense, codes, LEVELS), np.concatenate([dense, np.eye(3)[codes[:, 0]], np.eye(2)[codes[:, 1]]], 1)
+
+
+def project(prior_std: float = 1.0) -> Project:
+    rng = np.random.default_rng(1)
+    mean, log_std = rng.normal(size=(ROWS, 3)), rng.normal(size=(ROWS, 3)) * 0.3 - 1
+    return Project(jnp.asarray(mean), jnp.asarray(log_std), prior_std)
+
+
+def latents(n: int, k: int = 5, d: int = 2) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(n, k, d))
+
+
+def test_projection_has_the_moments_of_a_drawn_matrix() -> None:
+    """A x = (mean + std ⊙ ε)ᵀ x is linear in ε, so its covariance is J Jᵀ with the Jacobian J by ε."""
+    x, dense = mixed_inputs()
+    map_ = project()
+    mean, variance = map_.moments(x)
+    std = np.exp(np.asarray(map_.log_std))
+    for n, row in enumerate(dense):
+        jacobian = np.zeros((3, ROWS, 3))
+        for c in range(3):
+            jacobian[c, :, c] = row * std[:, c]
+        covariance = np.einsum("aic,bic->ab", jacobian, jacobian)
+        np.testing.assert_allclose(covariance, np.diag(variance[n]), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(np.asarray(map_.mean).T @ row, mean[n], rtol=1e-12)
+
+
+def test_projected_context_is_mean_plus_deviation_times_noise() -> None:
+    x, dense = mixed_inputs()
+    map_ = project()
+    noise = np.random.default_rng(3).normal(size=(4, map_.noise_dim))
+    expected = dense @ map_.mean + np.sqrt(dense**2 @ np.exp(2 * np.asarray(map_.log_std))) * noise
+    np.testing.assert_allclose(map_.context(x, jnp.asarray(noise)), expected, rtol=1e-12)
+
+
+def test_projection_of_zeros_is_certain_and_differentiable() -> None:
+    x = make_inputs(np.zeros((2, ROWS)))
+
+    def value(map_: Project) -> jax.Array:
+        return jnp.sum(jnp.sin(1 + map_.context(x, jnp.ones((2, 3)))))
+
+    np.testing.assert_allclose(project().context(x, jnp.ones((2, 3))), 0, atol=1e-100)
+    gradient = compiled(jax.grad(value))(project())
+    np.testing.assert_allclose(gradient.mean, 0, atol=1e-100)
+    np.testing.assert_allclose(gradient.log_std, 0, atol=1e-100)
+
+
+@pytest.mark.parametrize("prior_std", [1.0, 0.4])
+def test_penalty_is_the_divergence_from_the_prior(prior_std: float) -> None:
+    """E_q[log q - log p], whose integrand is quadratic: three Gauss–Hermite nodes are exact."""
+    map_ = project(prior_std)
+    mean, std = np.asarray(map_.mean), np.exp(np.asarray(map_.log_std))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    places = mean + std * nodes[:, None, None]
+    ratio = norm.logpdf(places, mean, std) - norm.logpdf(places, 0, prior_std)
+    expected = np.einsum("q,qij->", weights / weights.sum(), ratio)
+    np.testing.assert_allclose(map_.penalty(), expected, rtol=1e-12)
+
+
+def test_penalty_is_least_and_zero_at_the_prior() -> None:
+    map_ = Project(jnp.zeros((ROWS, 3)), jnp.full((ROWS, 3), jnp.log(0.4)), 0.4)
+    value, gradient = compiled(jax.value_and_grad(lambda m: m.penalty()))(map_)
+    np.testing.assert_allclose(value, 0, atol=1e-14)
+    np.testing.assert_allclose(gradient.mean, 0, atol=1e-14)
+    np.testing.assert_allclose(gradient.log_std, 0, atol=1e-14)
+
+
+def test_certain_maps_cost_nothing() -> None:
+    assert Concatenate(3).penalty() == 0
+    assert Concatenate(3).noise_dim == 0
+
+
+@pytest.mark.parametrize("map_", [Concatenate(3), Project(jnp.zeros((3, 3)), jnp.zeros((3, 3)))], ids=["x", "A x"])
+def test_joined_points_are_the_context_then_the_latents(map_: InputMap) -> None:
+    context = np.random.default_rng(4).normal(size=(4, 3))
+    for w in (latents(4), latents(1)):
+        h = np.asarray(map_.join(jnp.asarray(context), jnp.asarray(w)))
+        assert h.shape == (4, 5, map_.out_dim(2))
+        for n in range(4):
+            for k in range(5):
+                np.testing.assert_array_equal(h[n, k], [*context[n], *w[n % len(w), k]])
+
+
+def test_concatenate_takes_the_inputs_as_they_are() -> None:
+    dense = np.random.default_rng(5).normal(size=(4, 3))
+    map_, x = Concatenate(3), make_inputs(dense)
+    np.testing.assert_array_equal(map_.context(x, jnp.zeros((4, 0))), dense)
+    mean, variance = map_.moments(x)
+    np.testing.assert_array_equal(mean, dense)
+    np.testing.assert_array_equal(variance, np.zeros((4, 3)))
+
+
+def test_concatenate_refuses_categories_with_a_way_out() -> None:
+    with pytest.raises(ValueError, match="Project or Warp"):
+        Concatenate(2).context(mixed_inputs()[0], jnp.zeros((4, 0)))
+
+
+def warp() -> Warp:
+    """A warp that has left its start: all weights and biases of order one."""
+    start = Warp.create(jax.random.key(0), ROWS, 2, (6, 4))
+    rng = np.random.default_rng(6)
+    return jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start)
+
+
+@compiled
+def warped(map_: Warp, x: Inputs, w: jax.Array) -> jax.Array:
+    return map_.join(map_.context(x, jnp.zeros((x.n_rows, 0))), w)
+
+
+def test_warp_starts_near_the_identity() -> None:
+    """h - w is small beside w, but not zero: a network of zeros would have no gradient."""
+    x, _ = mixed_inputs()
+    w = latents(4)
+    moved = np.abs(warped(Warp.create(jax.random.key(0), ROWS, 2), x, jnp.asarray(w)) - w)
+    assert 0 < moved.max() < 0.05
+
+
+def test_warp_is_the_latent_plus_a_network_of_both() -> None:
+    x, dense = mixed_inputs()
+    w, map_ = latents(4), warp()
+    h = np.concatenate([np.repeat(dense[:, None], 5, axis=1), w], axis=2)
+    *inner, last = zip(map_.network.weights, map_.network.biases, strict=True)
+    for weight, bias in inner:
+        h = np.tanh(h @ np.asarray(weight) + np.asarray(bias))
+    expected = w + h @ np.asarray(last[0]) + np.asarray(last[1])
+    np.testing.assert_allclose(warped(map_, x, jnp.asarray(w)), expected, rtol=1e-11, atol=1e-12)
+    assert map_.context_dim == 6
+    assert map_.out_dim(2) == 2
+
+
+def test_warp_of_shared_latents_equals_that_of_each_points_own() -> None:
+    x, _ = mixed_inputs()
+    shared = latents(1)
+    own = np.repeat(shared, 4, axis=0)
+    one, two = (warped(warp(), x, jnp.asarray(w)) for w in (shared, own))
+    np.testing.assert_allclose(one, two, rtol=1e-13)
+
+
+def test_warp_penalty_is_minus_the_log_prior_of_its_weights() -> None:
+    """The difference of two networks; their biases cost nothing."""
+    start = Warp.create(jax.random.key(0), ROWS, 2, (6, 4), weight_precision=2.5)
+    moved = Warp(warp().network, 2, 2.5)
+
+    def log_prior(map_: Warp) -> float:
+        return sum(float(norm.logpdf(np.asarray(w), 0, 2.5**-0.5).sum()) for w in map_.network.weights)
+
+    np.testing.assert_allclose(moved.penalty() - start.penalty(), log_prior(start) - log_prior(moved), rtol=1e-11)
+
+
+def test_warp_has_no_closed_form_and_says_what_to_do() -> None:
+    with pytest.raises(NotImplementedError, match=r"which Warp is not.*expectation='draws'"):
+        warp().moments(mixed_inputs()[0])
+
+
+def test_only_maps_that_keep_context_and_latents_apart_separate() -> None:
+    assert Concatenate(2).separates
+    assert project().separates
+    assert not warp().separates
