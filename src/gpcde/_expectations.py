@@ -58,8 +58,9 @@ def kernel_expectations(
 
 def _pick(kernel: RBF | Linear | Polynomial, mean: Array, covariance: Array, z: Array) -> tuple[Array, Array, Array]:
     dims = np.asarray(kernel.dims, int)
+    picked = kernel.pick(mean), kernel.pick(z)
     cov = covariance[:, dims] if covariance.ndim == 2 else covariance[:, dims[:, None], dims]
-    return mean[:, dims], cov, z[:, dims]
+    return picked[0], cov, picked[1]
 
 
 def _precision(scaled_cov: Covariance, factor: float) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ def unwhitened(
 ) -> tuple[Float[Array, "M M"], Float[Array, "M D"]]:
     """C = Lz⁻ᵀ C̄ Lz⁻¹ and W = Lz⁻ᵀ W̄, with Lz = chol(Kzz) and C̄ symmetric.
 
-    With X = Lz⁻¹, ∂C̄ = X ∂C Xᵀ and ∂W̄ = X ∂W, the derivative by Kzz is -Xᵀ sym(Φ(2 C̄ ∂C̄ + W̄ ∂W̄ᵀ)) X, where
+    With X = Lz⁻¹, ∂C̄ = X ∂C Xᵀ and ∂W̄ = X ∂W, the derivative by Kzz is -Xᵀ sym(Φ(C̄ (∂C̄ + ∂C̄ᵀ) + W̄ ∂W̄ᵀ)) X, where
     Φ keeps the lower triangle and half the diagonal.
     """
     return _unwhitened_forward(gram, quadratic, linear)[0]
@@ -42,7 +42,7 @@ def _unwhitened_backward(
     x, quadratic, linear = kept
     d_quadratic = x @ (cotangent[0] @ x.T)
     d_linear = x @ cotangent[1]
-    lower = jnp.tril(2 * quadratic @ d_quadratic + linear @ d_linear.T)
+    lower = jnp.tril(quadratic @ (d_quadratic + d_quadratic.T) + linear @ d_linear.T)
     lower = lower - 0.5 * jnp.diag(jnp.diagonal(lower))
     d_gram = -0.5 * (x.T @ ((lower + lower.T) @ x))
     return d_gram, d_quadratic, d_linear

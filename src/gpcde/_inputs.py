@@ -46,9 +46,12 @@ def make_inputs(
     x = np.zeros((given, 0)) if dense is None else np.asarray(dense)
     if not np.issubdtype(x.dtype, np.floating):
         x = x.astype(float)
-    c = np.zeros((given, 0), np.int32) if codes is None else np.asarray(codes, np.int32)
-    c = c.reshape(given, -1)
-    if x.ndim != 2 or x.shape[0] != c.shape[0]:
+    c = np.zeros((given, 0), np.int32) if codes is None else np.asarray(codes)
+    c = c[:, None] if c.ndim == 1 else c
+    if not (np.issubdtype(c.dtype, np.integer) or np.array_equal(c, np.floor(c))):
+        raise ValueError("make_inputs: codes must be whole numbers")
+    c = c.astype(np.int32)
+    if x.ndim != 2 or c.ndim != 2 or x.shape[0] != c.shape[0]:
         raise ValueError(f"make_inputs: dense {x.shape} and codes {c.shape} must be matrices with as many rows")
     if c.shape[1] != len(levels):
         raise ValueError(f"make_inputs: {c.shape[1]} columns of codes, but levels names {len(levels)}")

@@ -73,8 +73,8 @@ class One(Kernel):
 
 def _columns(dims: int | tuple[int, ...]) -> tuple[int, ...]:
     columns = tuple(range(dims)) if isinstance(dims, int) else tuple(int(d) for d in dims)
-    if len(set(columns)) != len(columns):
-        raise ValueError(f"kernel: dims must name each column once, got {columns}")
+    if len(set(columns)) != len(columns) or any(d < 0 for d in columns):
+        raise ValueError(f"kernel: dims must name each column once, counted from 0, got {columns}")
     return columns
 
 
@@ -82,6 +82,8 @@ def _log(value: Numbers, shape: tuple[int, ...], name: str) -> Array:
     number = np.asarray(value, dtype=float)
     if not (np.all(number > 0) and np.all(np.isfinite(number))):
         raise ValueError(f"kernel: {name} must be positive and finite, got {value!r}")
+    if number.shape not in ((), shape):
+        raise ValueError(f"kernel: {name} must be one number, or have the shape {shape}, got {number.shape}")
     return jnp.asarray(np.log(np.broadcast_to(number, shape)))
 
 
@@ -97,7 +99,10 @@ class _Ard(Kernel):
             return One(), dataclasses.replace(self, dims=tuple(d - split for d in self.dims))
         return None
 
-    def _pick(self, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    def pick(self, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
+        """The columns this kernel reads."""
+        if any(d >= x.shape[1] for d in self.dims):
+            raise ValueError(f"kernel: dims are {self.dims}, but the points have {x.shape[1]} columns")
         if self.dims == tuple(range(x.shape[1])):
             return x
         return x[:, np.asarray(self.dims, dtype=int)]
@@ -129,7 +134,7 @@ class Stationary(_Ard):
         """s(r²)."""
 
     def scaled(self, x: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        return self._pick(x) * jnp.exp(-self.log_lengthscales)
+        return self.pick(x) * jnp.exp(-self.log_lengthscales)
 
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
         x, z = self.scaled(x), self.scaled(z)
@@ -155,6 +160,9 @@ class RBF(Stationary):
         return jnp.exp(-0.5 * squared)
 
     def separate(self, split: int) -> tuple[Kernel, Kernel]:
+        side = self._side(split)
+        if side is not None:
+            return side
         left = [i for i, d in enumerate(self.dims) if d < split]
         right = [i for i, d in enumerate(self.dims) if d >= split]
         scales = self.log_lengthscales
@@ -207,13 +215,13 @@ class Linear(_Ard):
         return jnp.exp(self.log_variances)
 
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
-        return (self._pick(x) * self.variances) @ self._pick(z).T
+        return (self.pick(x) * self.variances) @ self.pick(z).T
 
     def gram(self, z: Float[Array, "m d"]) -> Float[Array, "m m"]:
         return self(z, z)
 
     def diag(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return self._pick(x) ** 2 @ self.variances
+        return self.pick(x) ** 2 @ self.variances
 
     def separate(self, split: int) -> tuple[Kernel, Kernel] | None:
         return self._side(split)
@@ -245,13 +253,13 @@ class Polynomial(_Ard):
         return jnp.exp(self.log_offset)
 
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
-        return ((self._pick(x) * self.variances) @ self._pick(z).T + self.offset) ** self.degree
+        return ((self.pick(x) * self.variances) @ self.pick(z).T + self.offset) ** self.degree
 
     def gram(self, z: Float[Array, "m d"]) -> Float[Array, "m m"]:
         return self(z, z)
 
     def diag(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return (self._pick(x) ** 2 @ self.variances + self.offset) ** self.degree
+        return (self.pick(x) ** 2 @ self.variances + self.offset) ** self.degree
 
     def separate(self, split: int) -> tuple[Kernel, Kernel] | None:
         return self._side(split)
@@ -305,4 +313,10 @@ class Product(Kernel):
         if first is None or second is None:
             return None
         (x1, w1), (x2, w2) = first, second
-        return Product(x1, x2), Product(w1, w2)
+        return _times(x1, x2), _times(w1, w2)
+
+
+def _times(first: Kernel, second: Kernel) -> Kernel:
+    if isinstance(first, One):
+        return second
+    return first if isinstance(second, One) else Product(first, second)

@@ -25,7 +25,7 @@ def evenly_spaced(
     points: int, dim: int = 1, reach: float = 5.0
 ) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
     """Nodes and log weights of the trapezoidal rule on [-reach, reach], `points` nodes a dimension."""
-    nodes = np.linspace(-reach, reach, _checked(points, dim))
+    nodes = np.linspace(-reach, reach, _checked(points, dim)) if points > 1 else np.zeros(_checked(points, dim))
     return _grid(nodes, np.exp(-0.5 * nodes**2), dim, 0.0)
 
 
