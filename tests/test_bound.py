@@ -172,15 +172,17 @@ class Whole(Kernel):
 
 @pytest.mark.parametrize("kind", ["rbf", "product", "project"])
 def test_separating_the_kernel_changes_neither_bound_nor_derivatives(kind: str) -> None:
+    """The first of them in more than one block of points."""
     rng = np.random.default_rng(1)
-    batch, statistics = make_batch(1, 3 if kind == "project" else 1), make_statistics(1)
+    rows, points = (60, 100) if kind == "rbf" else (N, 30)
+    batch, statistics = make_batch(1, 3 if kind == "project" else 1, rows), make_statistics(1)
     input_map = Project(jnp.asarray(rng.normal(size=(3, 1))), jnp.full((3, 1), -1.0)) if kind == "project" else None
-    model = make_model(FreeForm.create(1, 30), 1, input_map=input_map)
+    model = make_model(FreeForm.create(1, points), 1, input_map=input_map)
     if kind == "product":
         # a kernel diagonal that differs from point to point, and from node to node
         left, right = Matern32.create((0,)) + Linear.create((0,)), Linear.create((1,), 0.4) + Matern52.create((1,))
         model = eqx.tree_at(lambda m: m.kernel, model, left * right)
-    noise = make_noise(1, model)
+    noise = make_noise(1, model, rows)
     opaque = eqx.tree_at(lambda m: m.kernel, model, Whole(model.kernel))
     assert isinstance(model.latents, FreeForm)
     context = jax.eval_shape(model.input_map.context, batch.x, noise.context)

@@ -61,9 +61,9 @@ class SparsePosterior(eqx.Module):
 
 
 class Shared(SparsePosterior):
-    """One S = root rootᵀ for all outputs: the optimum where P is the identity, a restriction elsewhere.
+    """One S = root rootᵀ for all outputs, root lower triangular: optimal where P is the identity, else a restriction.
 
-    Also the form in which plain Adam may optimise q(u); the root is then lower triangular.
+    Also the form in which plain Adam may optimise q(u); what lies above the root's diagonal is never read.
     """
 
     mean: Float[Array, "M L"]
@@ -73,17 +73,22 @@ class Shared(SparsePosterior):
     def rotation(self) -> None:
         return None
 
+    def covariance(self) -> Float[Array, "M M"]:
+        """S."""
+        root = jnp.tril(self.root)
+        return root @ root.T
+
     def coefficients(self, mixing: Mixing) -> Coefficients:
-        gain = jnp.eye(self.root.shape[0]) - self.root @ self.root.T
+        gain = jnp.eye(self.root.shape[0]) - self.covariance()
         return Coefficients(mixing.trace() * gain - mixing.quadratic(self.mean), mixing.apply(self.mean))
 
     def kl(self) -> Float[Array, ""]:
         m, outputs = self.mean.shape
         logdet = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.root))))
-        return 0.5 * (outputs * (jnp.sum(self.root**2) - m - logdet) + jnp.sum(self.mean**2))
+        return 0.5 * (outputs * (jnp.sum(jnp.tril(self.root) ** 2) - m - logdet) + jnp.sum(self.mean**2))
 
     def spread(self, a: Float[Array, "n M"]) -> Float[Array, "n #L"]:
-        return jnp.sum((a @ self.root) ** 2, axis=1, keepdims=True)
+        return jnp.sum((a @ jnp.tril(self.root)) ** 2, axis=1, keepdims=True)
 
 
 class Rotated(SparsePosterior):
@@ -135,11 +140,12 @@ class Statistics(eqx.Module):
 
     def _one_cholesky(self, noise_variance: Float[Array, ""]) -> Shared:
         eye = jnp.eye(self.G.shape[0])
-        precision = eye + self.G / noise_variance
+        # in reverse order the Cholesky factor's inverse is, transposed, a lower triangular root of S
+        precision = (eye + self.G / noise_variance)[::-1, ::-1]
         chol = jnp.linalg.cholesky(precision)
         # G is a sum of squares; where rounding made it indefinite, put its spectrum back
         chol = jax.lax.cond(jnp.isfinite(chol[-1, -1]), lambda: chol, lambda: _repaired_cholesky(precision))
-        root = jax.scipy.linalg.solve_triangular(chol, eye, lower=True).T
+        root = jax.scipy.linalg.solve_triangular(chol, eye, lower=True)[::-1, ::-1].T
         return Shared(root @ (root.T @ self.H) / noise_variance, root)
 
 

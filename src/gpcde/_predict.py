@@ -73,11 +73,15 @@ def predict(
     turn = jnp.eye(mixing.shape[1]) if q.rotation is None else q.rotation
     basis, scale, right = jnp.linalg.svd(mixing.apply(jnp.eye(mixing.shape[1])).T, full_matrices=False)
     outside = jnp.broadcast_to(sigma2, mean.shape[:2])
+    variance = jnp.broadcast_to(variance, mean.shape)
+    along = variance @ ((right @ turn) ** 2).T * scale**2 + sigma2
     if isinstance(mixing, GaussianMixing):
-        second = mean**2 + jnp.broadcast_to(variance, mean.shape) @ (turn**2).T
-        outside = outside + second @ mixing.variance.mean(0)
-    along = jnp.broadcast_to(variance, mean.shape) @ ((right @ turn) ** 2).T
-    return Mixture(logs, mean @ right.T * scale, along * scale**2 + outside[..., None], basis, outside)
+        second = mean**2 + variance @ (turn**2).T
+        extra = second @ mixing.variance.T @ basis**2
+        along = along + extra
+        rest = second @ mixing.variance.sum(0) - extra.sum(2)
+        outside = outside + jnp.maximum(rest, 0) / max(mixing.shape[0] - mixing.shape[1], 1)
+    return Mixture(logs, mean @ right.T * scale, along, basis, outside)
 
 
 def _latent_functions(
@@ -91,7 +95,7 @@ def _latent_functions(
         if factors is not None:
             weights = whitener.T @ q.mean
             mean = jnp.stack([(factors.rows_x * column) @ factors.rows_w.T for column in weights.T], axis=2)
-            gain = whitener.T @ (jnp.eye(len(whitener)) - q.root @ q.root.T) @ whitener
+            gain = whitener.T @ (jnp.eye(len(whitener)) - q.covariance()) @ whitener
             return mean, (factors.diag - separable_variance(factors.rows_x, factors.rows_w, gain))[..., None]
 
     repeated = x.take(jnp.repeat(jnp.arange(n), k))
@@ -148,10 +152,15 @@ def log_density(
     with scope():
         x, y, w, log_weight, context_noise = jax.tree.map(jnp.asarray, (x, y, w, log_weight, context_noise))
         n = x.n_rows
-        width = max(len(model.inducing_points), model.mixing.shape[1])
-        size = min(n, max(1, NUMBERS_AT_ONCE // (len(w) * width)))
-        if isinstance(model.mixing, Identity) and model.input_map.separates and model.input_map.noise_dim == 0:
-            size = min(n, 1024)
+        separate = (
+            isinstance(model.mixing, Identity)
+            and model.input_map.separates
+            and context_noise is None
+            and model.kernel.separate(model.input_map.context_dim) is not None
+        )
+        # a component needs its kernel row, or, where the kernel separates, its means alone
+        width = model.mixing.shape[1] if separate else max(len(model.inducing_points), model.mixing.shape[1])
+        size = min(n, max(1, NUMBERS_AT_ONCE // (len(w) * width)), 1024)
         score = partial(_block_density, model, posterior)
         out = []
         for start in range(0, n, size):

@@ -235,26 +235,30 @@ def train(
         data = jax.tree.map(jnp.asarray, data)
         n_data = data.y.shape[0]
         batches = Minibatches(key, n_data, min(batch_size, n_data))
-        first = int(state.step)
-        end, failures = first + steps, 0
+        end = int(state.step) + steps
+        earlier, failures, trouble = state, 0, -1
         while (at := int(state.step)) < end:
             count = min(chunk, end - at)
             rows = batches(at, count)
             rows = np.pad(rows, [(0, chunk - count), (0, 0)])
             result = run_chunk(trainer, key, state, data, jnp.asarray(rows), jnp.asarray(count))
             if not bool(result.finite):
-                failures += 1
+                failures, trouble = failures + 1, at + int(result.done) - 1
                 if failures > 4:
-                    raise TrainingError(_likely_cause(state, data, at + int(result.done) - 1))
-                state = eqx.tree_at(lambda s: s.caution, state, state.caution * 0.3)
+                    raise TrainingError(_likely_cause(state, data, trouble))
+                if trouble == at and earlier is not state:  # the step before broke it: a chunk further back
+                    state = earlier
+                    records.pop()
+                state = earlier = eqx.tree_at(lambda s: s.caution, state, state.caution * 0.3)
                 continue
-            failures = 0
-            state = result.state
+            earlier, state = state, result.state
+            if int(state.step) > trouble + 1:
+                failures = 0
             records.append(
                 Record(
                     int(state.step),
                     float(np.asarray(result.bounds)[:count].mean() / float(trainer.n_data)),
-                    float(np.exp(state.model.log_noise_variance)),
+                    float(state.model.noise_variance),
                     time.perf_counter() - began,
                 )
             )
