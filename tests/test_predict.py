@@ -36,11 +36,11 @@ def make_mixing(columns: int) -> Mixing:
     return PointMixing.create(MATRIX[:, :columns]) if columns else Identity(D)
 
 
-def make_model(mixing: Mixing, input_map: InputMap | None = None) -> Model:
+def make_model(mixing: Mixing, input_map: InputMap | None = None, latent_dim: int = 1) -> Model:
     z = np.random.default_rng(0).normal(size=(M, 2))
     noise = jnp.log(jnp.asarray(NOISE))
     kernel = RBF.create(2, LENGTHSCALES, VARIANCE)
-    return Model(kernel, jnp.asarray(z), input_map or Concatenate(1), FreeForm.create(1, 10), mixing, noise)
+    return Model(kernel, jnp.asarray(z), input_map or Concatenate(1), FreeForm.create(latent_dim, 3), mixing, noise)
 
 
 def make_statistics(outputs: int = D, seed: int = 1) -> Statistics:
@@ -327,7 +327,7 @@ def test_a_warp_moves_the_latents_of_each_point() -> None:
     """At each x the mixture is that of a model without inputs, at the moved latents."""
     warp = Warp.create(jax.random.key(9), 2, 2, (4,))
     warp = eqx.tree_at(lambda m: m.network.weights[-1], warp, 50 * warp.network.weights[-1])
-    model, plain = make_model(make_mixing(2), warp), make_model(make_mixing(2), Concatenate(0))
+    model, plain = make_model(make_mixing(2), warp, 2), make_model(make_mixing(2), Concatenate(0), 2)
     statistics, (x, _), (_, log_weight) = make_statistics(), new_points(inputs=2), components()
     w = jnp.asarray(np.random.default_rng(10).normal(size=(COMPONENTS, 2)))
     mixture = predict(model, statistics, x, w, log_weight)

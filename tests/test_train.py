@@ -305,3 +305,12 @@ def test_training_says_that_inducing_inputs_coincide() -> None:
     trainer = Trainer.create(N)
     with pytest.raises(TrainingError, match="inducing inputs coincide"):
         train(trainer, jax.random.key(7), trainer.init(model), make_data(7), 5, N, chunk=5)
+
+
+def test_training_does_not_end_on_a_step_that_broke_the_model() -> None:
+    """The very last step has no bound after it: what is handed back must have one all the same."""
+    data, key = make_data(7), jax.random.key(7)
+    wild = Trainer.create(N, learning_rate=500.0, gamma=0.5)
+    state, _ = train(wild, key, wild.init(regression()), data, 2, N, chunk=1)
+    bound = evaluate_bound(state.model, state.posterior, data, draw_noise(key, state.model, N), N).bound
+    assert np.isfinite(float(bound))

@@ -35,7 +35,7 @@ from ._kernels import Kernel
 from ._latents import LOG_2PI, FreeForm, GaussianLatents, Latents
 from ._mixing import Mixing
 from ._posterior import Coefficients, Shared, Statistics
-from ._precision import wide
+from ._precision import scope, wide
 
 
 class Model(eqx.Module):
@@ -50,6 +50,11 @@ class Model(eqx.Module):
     learn_noise: bool = eqx.field(static=True, default=True)
     jitter: float = eqx.field(static=True, default=1e-6)
 
+    def __check_init__(self) -> None:
+        width = self.input_map.out_dim(self.latents.dim)
+        if self.inducing_points.shape[1] != width:
+            raise ValueError(f"inducing_points have {self.inducing_points.shape[1]} columns; the map gives {width}")
+
     @property
     def noise_variance(self) -> Float[Array, ""]:
         log = self.log_noise_variance if self.learn_noise else stop_gradient(self.log_noise_variance)
@@ -62,6 +67,11 @@ class Model(eqx.Module):
         return gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
 
 
+def cast_inputs(model: Model, x: Inputs) -> Inputs:
+    """The inputs in the model's own type, whatever the data's is."""
+    return x._replace(dense=jnp.asarray(x.dense, model.inducing_points.dtype))
+
+
 class Batch(NamedTuple):
     """Some rows of the data, and which they are."""
 
@@ -70,8 +80,11 @@ class Batch(NamedTuple):
     rows: Int[Array, " n"]
 
 
+@scope()
 def whole(x: Inputs, y: Float[AnyArray, "n D"]) -> Batch:
     """All rows as one batch."""
+    if y.ndim != 2 or y.shape[0] != x.n_rows:
+        raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
     return jax.tree.map(jnp.asarray, Batch(x, jnp.asarray(y), jnp.asarray(np.arange(len(y), dtype=np.int32))))
 
 
@@ -101,6 +114,7 @@ class Terms(NamedTuple):
     penalty: Float[Array, ""]
 
 
+@scope()
 def evaluate_bound(
     model: Model,
     posterior: Statistics | Shared,
@@ -127,6 +141,7 @@ def evaluate_bound(
     coefficients = Coefficients(*unwhitened(model.gram(), quadratic, linear))
 
     y = batch.y.astype(linear.dtype)
+    batch = Batch(cast_inputs(model, batch.x), batch.y.astype(model.inducing_points.dtype), batch.rows)
     if isinstance(model.latents, GaussianLatents) and model.latents.expectation == "closed":
         data = _closed_form(model, batch, y, coefficients, mixing.trace(), sigma2, local)
     else:

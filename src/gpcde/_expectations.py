@@ -141,7 +141,8 @@ def _polynomial(kernel: Polynomial, mean: Array, covariance: Array, z: Array) ->
     """k(h, z) = φ(h)ᵀ φ(z), with φ the scaled monomials up to the degree: psi2 = Φ(z) (sum_n E φφᵀ) Φ(z)ᵀ."""
     mean, cov, z = _pick(kernel, mean, covariance, z)
     dim, degree = mean.shape[1], kernel.degree
-    powers = np.array([p for p in itertools.product(range(degree + 1), repeat=dim) if sum(p) <= degree])
+    chosen = itertools.combinations_with_replacement(range(dim + 1), degree)  # the last stands for the constant
+    powers = np.array([np.bincount(np.asarray(c, int), minlength=dim + 1)[:dim] for c in chosen]).reshape(-1, dim)
     rest = degree - powers.sum(1)
     ways = np.array(
         [math.factorial(degree) / math.prod(math.factorial(i) for i in (*p, degree - sum(p))) for p in powers]

@@ -19,8 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import ndtri
-from scipy.stats import qmc, rankdata
-from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from ._bound import Batch, Model, whole
 from ._compile import compiled
@@ -35,13 +34,13 @@ from ._predict import predict
 from ._schedule import Geometric
 from ._train import State, Trainer, TrainingError, optimal_posterior, train
 
-ENOUGH = 2_000
-"""Rows that tell where to start; more only take time."""
+ENOUGH, PLENTY = 2_000, 50_000
+"""Rows that tell where to start, and where each of many categories does; more only take time."""
 
 TRIALS = ((0.3, 1.0), (0.05, 0.5), (0.3, 2.0))
 """Starts to try: the share of the noise that is left once w is known, and the lengthscale of w."""
 
-FIRST_STEPS, TRIAL_STEPS, TRIAL_BATCH = 100, 30, 512
+FIRST_STEPS, TRIAL_STEPS, TRIAL_BATCH = 100, 20, 512
 """How long the model without latents and each start are tried, and on how many rows a step."""
 
 KERNELS = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52}
@@ -54,7 +53,7 @@ class Design:
     inference         q(w): "none", "free-form", "amortised" (a recognition network), "gaussian" (each data point's own)
     latent_dim        D_w
     inducing          M
-    kernel            "rbf", "matern32", "matern52", of the context; RBF in w
+    kernel            "rbf", "matern32", "matern52", of the context, with RBF in w; for the warp, of the moved latent
     input_map         "concatenate", "project" (A, with `input_dim` rows) or "warp"
     levels            the numbers of levels of the category columns of the inputs
     mixing            a start for P (D_y × L), "fixed", learnt by "map" or "gaussian" as `mixing_posterior` says;
@@ -106,6 +105,16 @@ class Design:
             raise ValueError("input_map='project' needs input_dim, the number of rows of A, to be at least 1")
         if self.input_map == "concatenate" and self.levels:
             raise ValueError("categories need input_map='project' or 'warp'")
+        closed = self.inference in ("amortised", "gaussian") and self.expectation == "closed"
+        if closed and (self.kernel != "rbf" or self.input_map == "warp"):
+            raise ValueError(
+                "expectation='closed' needs kernel='rbf' and an input_map other than 'warp'; use 'draws' instead"
+            )
+        if self.inference == "free-form" and self.latent_dim > 2:
+            raise ValueError(
+                f"inference='free-form' is computed by quadrature, in one or two latent dimensions, not in "
+                f"{self.latent_dim}; for more, use a Gaussian q(w): inference='amortised' or 'gaussian'"
+            )
         for name in ("inducing", "trials", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -115,23 +124,29 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
     """A state to train from, for these data and this design."""
     y = np.asarray(y, float)
     n_data = len(y)
+    levels = sum(design.levels)
+    if x.codes.shape[1] != len(design.levels) or (x.codes.size and x.codes.max() >= levels):
+        raise ValueError(f"levels={design.levels} do not fit the {x.codes.shape[1]} category columns of the inputs")
+    if y.ndim != 2 or x.n_rows != n_data:
+        raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
     rng = np.random.default_rng([int(i) for i in np.asarray(jax.random.key_data(key)).ravel()])
     with scope():
-        few = np.sort(rng.choice(n_data, min(n_data, ENOUGH), replace=False)).astype(np.int32)
-        some = whole(x.take(few), y[few])
-        plain = _without_latents(key, design, some, n_data)
+        shuffled = rng.permutation(n_data)
+        some, many = (whole(x.take(rows), y[rows]) for rows in (shuffled[:ENOUGH], shuffled[:PLENTY]))
+        plain = _without_latents(key, design, _input_map(key, design, many), some, n_data)
         if design.inference == "none":
             return _finished(design, plain, n_data)
 
         known = whole(x, y) if design.inference == "gaussian" else some
         residuals = np.asarray(known.y)
         if design.input_map != "warp":
-            residuals = residuals - np.asarray(_mean(plain, known.x))
+            blocks = [np.arange(i, min(i + PLENTY, len(residuals))) for i in range(0, len(residuals), PLENTY)]
+            residuals = residuals - np.concatenate([_mean(plain, known.x.take(rows)) for rows in blocks])
         w = gaussianised(rng, residuals, design.latent_dim)
         latents, local = _latents(key, design, known, w)
-        order = rng.permutation(design.inducing)
+        spread = _spread(rng, design.inducing, design.latent_dim)
         starts = [
-            _completed(key, design, plain, latents, known, w, order, share, lengthscale, n_data, local)
+            _completed(key, design, plain, latents, known, w, spread, share, lengthscale, n_data, local)
             for share, lengthscale in TRIALS[: design.trials]
         ]
         return _finished(design, _best(key, starts, known, n_data), n_data)
@@ -145,7 +160,8 @@ def _best(key: PRNGKeyArray, starts: list[State], known: Batch, n_data: int) -> 
     best, bound, failure = None, -np.inf, None
     for state in starts:
         try:
-            tried, records = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
+            tried, _ = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
+            tried, records = train(trainer, key, tried, known, TRIAL_STEPS // 2, TRIAL_BATCH)
         except TrainingError as error:
             failure = error
             continue
@@ -217,7 +233,7 @@ def projection_start(
             total = np.zeros((len(seen), scores.shape[1]))
             np.add.at(total, place, scores)
             centre = total / count[:, None]
-            levels[seen, : scores.shape[1]] = centre / max(centre.std(0).max(), 1e-12)
+            levels[seen, : scores.shape[1]] = centre / centre.std(0).max(initial=1e-12)
     return jnp.asarray(mean), jnp.full(mean.shape, np.log(0.3))
 
 
@@ -232,6 +248,8 @@ def _components(y: Float[np.ndarray, "n D"], count: int) -> tuple[Float[np.ndarr
 
 def gaussianised(rng: np.random.Generator, residuals: Float[np.ndarray, "n D"], dim: int) -> Float[np.ndarray, "n d"]:
     """Leading principal components of the residuals, each mapped to normal scores by its ranks; missing ones random."""
+    from scipy.stats import rankdata
+
     scores, _ = _components(residuals, dim)
     extra = rng.standard_normal((len(residuals), dim - scores.shape[1]))
     return ndtri((rankdata(np.concatenate([scores, extra], axis=1), axis=0) - 0.5) / len(residuals))
@@ -239,19 +257,30 @@ def gaussianised(rng: np.random.Generator, residuals: Float[np.ndarray, "n D"], 
 
 def _centres(points: Float[np.ndarray, "n c"], count: int) -> Float[np.ndarray, "m c"]:
     """k-means++ centres after a few rounds, or the points themselves where few differ."""
+    from sklearn.cluster import KMeans  # 80 MB that prediction does not need
+
     unique = np.unique(points, axis=0)
     if len(unique) <= count:
         return unique
-    return KMeans(count, n_init=1, max_iter=10, random_state=0).fit(points).cluster_centers_
+    with threadpool_limits(1, user_api="openmp"):  # threads add up in the order they finish
+        return KMeans(count, n_init=1, max_iter=10, random_state=0).fit(points).cluster_centers_
+
+
+def _spread(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarray, "m d"]:
+    """Points spread like N(0, I), in an order that knows nothing of the contexts they are joined with."""
+    from scipy.stats import qmc
+
+    if dim == 1:
+        return ndtri((rng.permutation(count)[:, None] + 0.5) / count)
+    return ndtri(qmc.Halton(dim, scramble=True, rng=rng).random(count))
 
 
 def _contexts(model: Model, x: Inputs) -> Float[np.ndarray, "n c"]:
     return np.asarray(model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.noise_dim))))
 
 
-def _without_latents(key: PRNGKeyArray, design: Design, some: Batch, n_data: int) -> State:
+def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, some: Batch, n_data: int) -> State:
     """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior."""
-    input_map, mixing = _input_map(key, design, some), _mixing(design, some.y.shape[1])
     width = input_map.context_dim
     noise = 0.3 if design.noise_variance is None else design.noise_variance
     kernel = KERNELS[design.kernel].create(width, np.sqrt(max(width, 1)))
@@ -260,7 +289,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, some: Batch, n_data: int
         jnp.zeros((1, width)),
         input_map,
         NoLatents(),
-        mixing,
+        _mixing(design, some.y.shape[1]),
         jnp.asarray(np.log(noise)),
         design.noise_variance is None,
         _jitter(design),
@@ -336,7 +365,7 @@ def _completed(
     latents: Latents,
     known: Batch,
     w: Float[np.ndarray, "n d"],
-    order: np.ndarray,
+    spread: Float[np.ndarray, "M d"],
     share: float,
     lengthscale: float,
     n_data: int,
@@ -344,22 +373,16 @@ def _completed(
 ) -> State:
     """Steps 2 and 3: the model with latents, q(u) at its optimum if the guess of w were the truth."""
     old = plain.model
-    dim, count = design.latent_dim, design.inducing
-    quasi = (
-        ndtri(qmc.Halton(dim, scramble=True, rng=0).random(count)) if dim > 1 else ndtri((order[:, None] + 0.5) / count)
-    )
+    count, dim = spread.shape
     log_noise = float(old.log_noise_variance) + (np.log(share) if design.noise_variance is None else 0.0)
     if design.input_map == "warp":
         input_map: InputMap = Warp.create(key, _input_rows(known.x, design), dim)
-        z = quasi
+        z = spread
         kernel: Kernel = KERNELS[design.kernel].create(dim, 0.5 * lengthscale)
     else:
         input_map = old.input_map
         width = input_map.context_dim
-        contexts = np.asarray(old.inducing_points)
-        z = np.concatenate(
-            [np.resize(contexts, (count, width))[order] if width else np.zeros((count, 0)), quasi], axis=1
-        )
+        z = np.concatenate([np.resize(old.inducing_points, (count, width)), spread], axis=1)
         kernel = _joint_kernel(old.kernel, width, dim, lengthscale)
     model = Model(
         kernel,

@@ -43,9 +43,11 @@ class InputMap(eqx.Module):
     def context(self, x: Inputs, noise: Float[Array, "n k"]) -> Float[Array, "n c"]:
         """The part of the map that depends on x alone."""
 
-    @abc.abstractmethod
     def join(self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k h"]:
-        """h for k latents of every data point, or k latents shared by all."""
+        """h for k latents of every data point, or k latents shared by all: [context, w] unless a map says otherwise."""
+        shape = (context.shape[0], w.shape[1])
+        left = jnp.broadcast_to(context[:, None], (*shape, context.shape[1]))
+        return jnp.concatenate([left, jnp.broadcast_to(w, (*shape, w.shape[2]))], axis=2)
 
     def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
         """Mean and variance of the context."""
@@ -57,12 +59,6 @@ class InputMap(eqx.Module):
     def penalty(self) -> Float[Array, ""]:
         """KL[q || p] of the map's own parameters, or minus their log prior."""
         return jnp.zeros(())
-
-
-def _concatenate(context: Array, w: Array) -> Array:
-    shape = (context.shape[0], w.shape[1])
-    left = jnp.broadcast_to(context[:, None], (*shape, context.shape[1]))
-    return jnp.concatenate([left, jnp.broadcast_to(w, (*shape, w.shape[2]))], axis=2)
 
 
 class Concatenate(InputMap):
@@ -84,9 +80,6 @@ class Concatenate(InputMap):
         if x.dense.shape[1] != self.dim:
             raise ValueError(f"Concatenate({self.dim}) got inputs with {x.dense.shape[1]} columns")
         return jnp.asarray(x.dense)
-
-    def join(self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k h"]:
-        return _concatenate(context, w)
 
     def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
         mean = self.context(x, jnp.zeros((x.n_rows, 0)))
@@ -120,9 +113,6 @@ class Project(InputMap):
         mean, variance = self.moments(x)
         # a row of zeros has no variance: keep the root's derivative finite there
         return mean + jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny)) * noise
-
-    def join(self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k h"]:
-        return _concatenate(context, w)
 
     def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
         squared = x._replace(dense=jnp.asarray(x.dense) ** 2)

@@ -64,5 +64,7 @@ def make_inputs(
 def linear(x: Inputs, weight: Float[Array, "rows k"]) -> Float[Array, "n k"]:
     """x W, the rows of W for the dense features first, then one for each category level."""
     d = x.dense.shape[1]
+    if d > weight.shape[0] or (x.codes.shape[1] == 0 and d != weight.shape[0]):
+        raise ValueError(f"the inputs have {d} dense columns, but the weights {weight.shape[0]} rows")
     out = jnp.asarray(x.dense, weight.dtype) @ weight[:d]
     return out + weight[d:][x.codes].sum(1) if x.codes.shape[1] else out

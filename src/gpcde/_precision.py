@@ -1,8 +1,9 @@
 """Where numbers are wide: 64-bit in our own scope, and one BLAS thread beside XLA's.
 
 The user's JAX configuration is never touched: `scope()` switches 64-bit on for the calls inside it,
-in this thread, and puts everything back. LAPACK calls made by XLA go through SciPy's BLAS, whose
-threads fight XLA's own pool; one BLAS thread is up to twice as fast.
+in this thread. LAPACK calls made by XLA go through SciPy's BLAS, whose threads fight XLA's own pool;
+one BLAS thread is up to twice as fast. That limit is the process's; threadpoolctl puts it back when
+the last of several scopes, in whatever threads, is closed.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def _blas() -> ThreadpoolController:
 
 @contextmanager
 def scope() -> Iterator[None]:
-    """64-bit JAX and one BLAS thread, for the calls inside."""
+    """64-bit JAX and one BLAS thread, for the calls inside; `@scope()` does it for a function."""
     with jax.enable_x64(True), _blas().limit(limits=1, user_api="blas"):
         yield
 

@@ -2,8 +2,8 @@
 
     p(y|x) = sum_k π_k N(y | E[P] μ(x, w_k), E[P] V diag(var_l(x, w_k)) Vᵀ E[P]ᵀ + σ² I)
 
-With E[P] V = U diag(d), each component is diagonal in the coordinates Uᵀ y, and isotropic outside the columns
-of P: nothing of size D_y × D_y is made. Where A is uncertain, component k has a draw of A beside w_k.
+For a point P, P V = U diag(d): each component is diagonal in the coordinates Uᵀ y, and isotropic outside the columns
+of P, so that nothing of size D_y × D_y is made. Where A is uncertain, component k has a draw of A x beside w_k.
 
 With a Gaussian q(P), p(y|x,w) is no Gaussian any more; it is replaced by the Gaussian with its mean, its variances
 along the columns of U, and one variance outside them, which has the right trace.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._bound import Model, separated
+from ._bound import Model, cast_inputs, separated
 from ._compile import compiled
 from ._forms import inverse_cholesky
 from ._inputs import AnyArray, Inputs
@@ -38,6 +38,7 @@ class Mixture(NamedTuple):
     basis: Float[Array, "D L"] | None
     outside: Float[Array, "n k"]
 
+    @scope()
     def log_density(self, y: Float[AnyArray, "n D"]) -> Float[Array, " n"]:
         """log p(y_n | x_n)."""
         y = jnp.asarray(y)
@@ -52,6 +53,7 @@ class Mixture(NamedTuple):
         return jax.nn.logsumexp(self.log_weight - 0.5 * total, axis=1)
 
 
+@scope()
 def predict(
     model: Model,
     posterior: Statistics | Shared,
@@ -66,7 +68,7 @@ def predict(
     q = posterior.solve(mixing, sigma2) if isinstance(posterior, Statistics) else wide(posterior)
     if model.input_map.noise_dim and context_noise is None:
         raise ValueError("this input map is uncertain: prediction needs standard normal noise for each component")
-    mean, variance = _latent_functions(model, q, jax.tree.map(jnp.asarray, x), nodes, context_noise)
+    mean, variance = _latent_functions(model, q, cast_inputs(model, jax.tree.map(jnp.asarray, x)), nodes, context_noise)
     if isinstance(mixing, Identity):
         return Mixture(logs, mean, variance + sigma2, None, jnp.broadcast_to(sigma2, mean.shape[:2]))
 
@@ -77,7 +79,7 @@ def predict(
     along = variance @ ((right @ turn) ** 2).T * scale**2 + sigma2
     if isinstance(mixing, GaussianMixing):
         second = mean**2 + variance @ (turn**2).T
-        extra = second @ mixing.variance.T @ basis**2
+        extra = second @ (mixing.variance.T @ basis**2)
         along = along + extra
         rest = second @ mixing.variance.sum(0) - extra.sum(2)
         outside = outside + jnp.maximum(rest, 0) / max(mixing.shape[0] - mixing.shape[1], 1)
@@ -94,9 +96,10 @@ def _latent_functions(
         factors = separated(model, model.input_map.context(x, jnp.zeros((n, 0))), w[None])
         if factors is not None:
             weights = whitener.T @ q.mean
-            mean = jnp.stack([(factors.rows_x * column) @ factors.rows_w.T for column in weights.T], axis=2)
+            means = jax.lax.map(lambda column: (factors.rows_x * column) @ factors.rows_w.T, weights.T)
             gain = whitener.T @ (jnp.eye(len(whitener)) - q.covariance()) @ whitener
-            return mean, (factors.diag - separable_variance(factors.rows_x, factors.rows_w, gain))[..., None]
+            variance = factors.diag - separable_variance(factors.rows_x, factors.rows_w, gain)
+            return jnp.moveaxis(means, 0, 2), jnp.maximum(variance, 0)[..., None]
 
     repeated = x.take(jnp.repeat(jnp.arange(n), k))
     noise = jnp.zeros((n * k, 0)) if context_noise is None else jnp.tile(context_noise, (n, 1))
@@ -104,7 +107,7 @@ def _latent_functions(
     h = model.input_map.join(context, jnp.tile(w, (n, 1)).astype(context.dtype)[:, None])[:, 0]
     a = wide(model.kernel(h, model.inducing_points)) @ whitener.T
     variance = wide(model.kernel.diag(h))[:, None] - (a * a).sum(1, keepdims=True) + q.spread(a)
-    return (a @ q.mean).reshape(n, k, -1), variance.reshape(n, k, -1)
+    return (a @ q.mean).reshape(n, k, -1), jnp.maximum(variance, 0).reshape(n, k, -1)
 
 
 def separable_variance(

@@ -32,7 +32,11 @@ from ._schedule import Geometric, Minibatches
 
 
 class TrainingError(RuntimeError):
-    """Training could not go on; the message says why, as far as can be told."""
+    """Training could not go on; the message says why, as far as can be told. What was reached is kept with it."""
+
+    def __init__(self, message: str, state: "State | None" = None, records: "list[Record] | None" = None) -> None:
+        super().__init__(message)
+        self.state, self.records = state, records or []
 
 
 class Local(NamedTuple):
@@ -110,6 +114,10 @@ class Trainer(eqx.Module):
         local: Float[Array, "N p"] | None = None,
     ) -> State:
         """The state before the first step: q(u) at the prior unless given, and each point's q(w_n) at N(0, I)."""
+        with scope():
+            return self._init(model, posterior, local)
+
+    def _init(self, model: Model, posterior: Statistics | Shared | None, local: Array | None) -> State:
         if posterior is None:
             posterior = Statistics.prior(len(model.inducing_points), model.mixing.shape[0])
         own = model.latents.local_dim if isinstance(model.latents, GaussianLatents) else 0
@@ -226,8 +234,8 @@ def train(
 ) -> tuple[State, list[Record]]:
     """So many steps more. `watch(state, record)` is called after each chunk, and may stop training by returning True.
 
-    The result depends on the key, not on the size of the chunks; a state stopped and taken up again goes on as if
-    nothing had been.
+    Unless a step has to be taken back, the result depends on the key, not on the size of the chunks; a state stopped
+    and taken up again goes on as if nothing had been.
     """
     began = time.perf_counter()
     records: list[Record] = []
@@ -237,20 +245,25 @@ def train(
         batches = Minibatches(key, n_data, min(batch_size, n_data))
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
-        while (at := int(state.step)) < end:
-            count = min(chunk, end - at)
-            rows = batches(at, count)
-            rows = np.pad(rows, [(0, chunk - count), (0, 0)])
+        stopped = False
+        while True:
+            at = int(state.step)
+            over = stopped or at >= end
+            # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
+            count = 1 if over else min(chunk, end - at)
+            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)])
             result = run_chunk(trainer, key, state, data, jnp.asarray(rows), jnp.asarray(count))
             if not bool(result.finite):
-                failures, trouble = failures + 1, at + int(result.done) - 1
+                failures, trouble, stopped = failures + 1, at + int(result.done) - 1, False
                 if failures > 4:
-                    raise TrainingError(_likely_cause(state, data, trouble))
+                    raise TrainingError(_likely_cause(state, data, trouble), earlier, records)
                 if trouble == at and earlier is not state:  # the step before broke it: a chunk further back
                     state = earlier
                     records.pop()
                 state = earlier = eqx.tree_at(lambda s: s.caution, state, state.caution * 0.3)
                 continue
+            if over:
+                break
             earlier, state = state, result.state
             if int(state.step) > trouble + 1:
                 failures = 0
@@ -262,8 +275,7 @@ def train(
                     time.perf_counter() - began,
                 )
             )
-            if watch is not None and watch(state, records[-1]):
-                break
+            stopped = watch is not None and bool(watch(state, records[-1]))
     return state, records
 
 
