@@ -25,6 +25,7 @@ from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde._posterior import Coefficients, Shared, SparsePosterior, Statistics
 from gpcde._precision import wide
+from unseparated import Whole
 
 N, M, D = 12, 5, 3
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.9, 1.1]), 1.3, 0.3
@@ -150,24 +151,6 @@ def test_the_free_form_bound_is_a_sum_of_log_sums(dim: int, rows: int) -> None:
     terms = terms_of(model, statistics, batch, make_noise(0, model, rows))
     np.testing.assert_allclose(terms.data, expected, rtol=1e-9)
     np.testing.assert_allclose(terms.bound, terms.data - terms.kl_u - terms.penalty, rtol=1e-14)
-
-
-class Whole(Kernel):
-    """A kernel that does not let itself be separated."""
-
-    inner: Kernel
-
-    def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
-        return self.inner(x, z)
-
-    def gram(self, z: Float[Array, "m d"]) -> Float[Array, "m m"]:
-        return self.inner.gram(z)
-
-    def diag(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return self.inner.diag(x)
-
-    def separate(self, split: int) -> None:
-        return None
 
 
 @pytest.mark.parametrize("kind", ["rbf", "product", "project"])

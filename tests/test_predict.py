@@ -17,12 +17,13 @@ from gpcde._bound import Model, whole
 from gpcde._compile import _options
 from gpcde._input_maps import Concatenate, InputMap, Project, Warp
 from gpcde._inputs import Inputs, make_inputs
-from gpcde._kernels import RBF, Kernel
+from gpcde._kernels import RBF
 from gpcde._latents import FreeForm, NoLatents
 from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde._posterior import Shared, Statistics
 from gpcde._predict import Mixture, log_density
 from gpcde._train import Trainer, optimal_posterior
+from unseparated import Whole
 
 M, D, TESTS, COMPONENTS = 5, 3, 4, 6
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.9, 1.1]), 1.3, 0.2
@@ -171,24 +172,6 @@ def test_densities_integrate_to_one(columns: int) -> None:
     x = make_inputs(np.full((len(grid), 1), 0.3))
     density = np.exp(np.asarray(log_density(model, statistics, x, jnp.asarray(grid), w, log_weight)))
     np.testing.assert_allclose(density.sum() * (line[1] - line[0]) ** outputs, 1, rtol=1e-8)
-
-
-class Whole(Kernel):
-    """A kernel that does not let itself be separated."""
-
-    inner: Kernel
-
-    def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
-        return self.inner(x, z)
-
-    def gram(self, z: Float[Array, "m d"]) -> Float[Array, "m m"]:
-        return self.inner.gram(z)
-
-    def diag(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return self.inner.diag(x)
-
-    def separate(self, split: int) -> None:
-        return None
 
 
 def test_separating_the_kernel_changes_nothing() -> None:

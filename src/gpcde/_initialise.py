@@ -31,7 +31,7 @@ from ._mixing import GaussianMixing, Identity, Mixing, PointMixing
 from ._networks import MLP
 from ._precision import scope
 from ._predict import predict
-from ._schedule import Geometric
+from ._schedule import Geometric, entropy
 from ._train import State, Trainer, TrainingError, optimal_posterior, train
 
 ENOUGH, PLENTY = 2_000, 50_000
@@ -129,7 +129,7 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
         raise ValueError(f"levels={design.levels} do not fit the {x.codes.shape[1]} category columns of the inputs")
     if y.ndim != 2 or x.n_rows != n_data:
         raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
-    rng = np.random.default_rng([int(i) for i in np.asarray(jax.random.key_data(key)).ravel()])
+    rng = np.random.default_rng(entropy(key))
     with scope():
         shuffled = rng.permutation(n_data)
         some, many = (whole(x.take(rows), y[rows]) for rows in (shuffled[:ENOUGH], shuffled[:PLENTY]))

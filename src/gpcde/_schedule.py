@@ -26,6 +26,11 @@ class Geometric(eqx.Module):
         return self.start * (self.end / self.start) ** jnp.minimum(step / self.steps, 1.0)
 
 
+def entropy(key: PRNGKeyArray) -> list[int]:
+    """A key's bits, as numpy's generators take a seed."""
+    return [int(i) for i in np.asarray(jax.random.key_data(key)).ravel()]
+
+
 class Minibatches:
     """Which rows each step sees: a shuffled pass over the data after another, a function of (key, step) alone.
 
@@ -36,7 +41,7 @@ class Minibatches:
     def __init__(self, key: PRNGKeyArray, n_data: int, size: int) -> None:
         if not 1 <= size <= n_data:
             raise ValueError(f"the batch size must lie between 1 and the {n_data} rows, got {size}")
-        self._entropy = [int(i) for i in np.asarray(jax.random.key_data(key)).ravel()]
+        self._entropy = entropy(key)
         self.n_data, self.size = n_data, size
         self._pass, self._order = -1, np.zeros(0, np.int32)
 
