@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from ._bound import Batch, Model, whole
 from ._compile import compiled
-from ._input_maps import Concatenate, InputMap, Project, Warp
+from ._input_maps import Bend, Concatenate, InputMap, Project, Warp
 from ._inputs import Inputs, make_inputs
 from ._kernels import RBF, Kernel, Matern32, Matern52, Product
 from ._latents import FreeForm, GaussianLatents, Latents, NoLatents, recognise
@@ -54,7 +54,8 @@ class Design:
     latent_dim        D_w
     inducing          M
     kernel            "rbf", "matern32", "matern52", of the context, with RBF in w; for the warp, of the moved latent
-    input_map         "concatenate", "project" (A, with `input_dim` rows) or "warp"
+    input_map         "concatenate", "project" (A, with `input_dim` rows), "bend" (of x, or of A x where `input_dim`
+                      is given) or "warp"
     levels            the numbers of levels of the category columns of the inputs
     mixing            a start for P (D_y × L), "fixed", learnt by "map" or "gaussian" as `mixing_posterior` says;
                       without it P is the identity
@@ -88,7 +89,7 @@ class Design:
         options = {
             "inference": ("none", "free-form", "amortised", "gaussian"),
             "kernel": tuple(KERNELS),
-            "input_map": ("concatenate", "project", "warp"),
+            "input_map": ("concatenate", "project", "bend", "warp"),
             "mixing_posterior": ("fixed", "map", "gaussian"),
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
@@ -99,16 +100,19 @@ class Design:
                 raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
         if self.inference != "none" and self.latent_dim < 1:
             raise ValueError(f"inference={self.inference!r} needs latent_dim of at least 1, got {self.latent_dim}")
-        if self.input_map == "warp" and self.inference == "none":
-            raise ValueError("input_map='warp' moves the latents, so it needs some: inference must not be 'none'")
+        moving = self.input_map in ("bend", "warp")
+        if moving and self.inference == "none":
+            raise ValueError(
+                f"input_map={self.input_map!r} moves the latents, so it needs some: inference must not be 'none'"
+            )
         if self.input_map == "project" and self.input_dim < 1:
             raise ValueError("input_map='project' needs input_dim, the number of rows of A, to be at least 1")
-        if self.input_map == "concatenate" and self.levels:
-            raise ValueError("categories need input_map='project' or 'warp'")
+        if self.levels and not (self.input_map == "warp" or self.projects):
+            raise ValueError("categories need input_map='project', 'warp', or 'bend' with input_dim")
         closed = self.inference in ("amortised", "gaussian") and self.expectation == "closed"
-        if closed and (self.kernel != "rbf" or self.input_map == "warp"):
+        if closed and (self.kernel != "rbf" or moving):
             raise ValueError(
-                "expectation='closed' needs kernel='rbf' and an input_map other than 'warp'; use 'draws' instead"
+                "expectation='closed' needs kernel='rbf' and input_map 'concatenate' or 'project'; use 'draws' instead"
             )
         if self.inference == "free-form" and self.latent_dim > 2:
             raise ValueError(
@@ -118,6 +122,11 @@ class Design:
         for name in ("inducing", "trials", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def projects(self) -> bool:
+        """Whether there is an A."""
+        return self.input_map == "project" or (self.input_map == "bend" and self.input_dim > 0)
 
 
 def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Design) -> State:
@@ -200,13 +209,11 @@ def _input_rows(x: Inputs, design: Design) -> int:
 
 
 def _input_map(key: PRNGKeyArray, design: Design, some: Batch) -> InputMap:
-    """The map at its start; the warp's is Concatenate of nothing until the latents are there."""
+    """The map before there are latents; the warp's is Concatenate of nothing."""
     dense = some.x.dense.shape[1]
-    if design.input_map == "concatenate":
-        return Concatenate(dense)
-    if design.input_map == "warp":
-        return Concatenate(0)
-    return Project(*projection_start(key, design, some))
+    if design.projects:
+        return Project(*projection_start(key, design, some))
+    return Concatenate(0 if design.input_map == "warp" else dense)
 
 
 def projection_start(
@@ -382,6 +389,9 @@ def _completed(
     else:
         input_map = old.input_map
         width = input_map.context_dim
+        if design.input_map == "bend":
+            assert isinstance(input_map, Concatenate | Project)
+            input_map = Bend.create(key, input_map, _input_rows(known.x, design), dim)
         z = np.concatenate([np.resize(old.inducing_points, (count, width)), spread], axis=1)
         kernel = _joint_kernel(old.kernel, width, dim, lengthscale)
     model = Model(

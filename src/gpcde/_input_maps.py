@@ -2,12 +2,13 @@
 
     Concatenate   h = [x, w]
     Project       h = [A x, w]       A Gaussian a priori, q(A) a factorised Gaussian, marginalised
-    Warp          h = w + g(x, w)    g a small network that starts near 0
+    Bend          h = [x, w + g(x, w)] or [A x, w + g(x, w)], g a small network that starts near 0
+    Warp          h = w + g(x, w)    g such a network
 
 A map has two halves: `context(x, noise)` is what depends on x alone, once a data point, and
 `join(context, w)` adds the latents, once a draw or node. Where `separates` is true, h is [context, w], so a
 kernel may separate too, and `moments(x)` gives the mean and variance of the context, for closed-form
-kernel expectations. A fourth map is a subclass that says these things.
+kernel expectations. Another map is a subclass that says these things.
 """
 
 import abc
@@ -123,6 +124,66 @@ class Project(InputMap):
         log_ratio = self.log_std - jnp.log(self.prior_std)
         ratio = self.mean / self.prior_std
         return jnp.sum(0.5 * (ratio**2 + jnp.exp(2 * log_ratio) - 1) - log_ratio)
+
+
+class Bend(InputMap):
+    """h = [context, w + g(x, w)], the context x or A x (`base`), g a tanh network.
+
+    The GP of [x, w] bends in x and w as slowly as its lengthscales say; g lets a branch end, or a mode grow, at
+    another w for every x. A Gaussian prior on its weights (of variance 1 / (precision × fan-in), so that g itself is of
+    the order of 1) keeps it from following single rows; minus its logarithm is the penalty.
+    """
+
+    separates = False
+    base: Concatenate | Project
+    network: MLP
+    latent_dim: int = eqx.field(static=True)
+    weight_precision: float = eqx.field(static=True, default=0.5)
+
+    @classmethod
+    def create(
+        cls,
+        key: PRNGKeyArray,
+        base: Concatenate | Project,
+        input_rows: int,
+        latent_dim: int,
+        hidden: tuple[int, ...] = (32,),
+        weight_precision: float = 0.5,
+    ) -> "Bend":
+        """For inputs of `input_rows` dense features and category levels together."""
+        network = MLP.create(key, (input_rows + latent_dim, *hidden, latent_dim), last_scale=0.01)
+        return cls(base, network, latent_dim, weight_precision)
+
+    @property
+    def context_dim(self) -> int:
+        return self.base.context_dim + self.network.weights[0].shape[1]
+
+    @property
+    def noise_dim(self) -> int:
+        return self.base.noise_dim
+
+    def out_dim(self, latent_dim: int) -> int:
+        return self.base.out_dim(self.latent_dim)
+
+    def context(self, x: Inputs, noise: Float[Array, "n k"]) -> Float[Array, "n c"]:
+        start = linear(x, self.network.weights[0][: -self.latent_dim])
+        return jnp.concatenate([self.base.context(x, noise), start], axis=1)
+
+    def halves(
+        self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
+    ) -> tuple[Float[Array, "n b"], Float[Array, "n k d"]]:
+        """The base's context, and the latents moved: h = [base, moved]."""
+        width = self.base.context_dim
+        product = context[:, None, width:] + w @ self.network.weights[0][-self.latent_dim :]
+        return context[:, :width], w + self.network.after_first(product)
+
+    def join(self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k h"]:
+        return self.base.join(*self.halves(context, w))
+
+    def penalty(self) -> Float[Array, ""]:
+        """KL[q(A) || p(A)], if there is an A, and minus the log prior of the weights, a constant apart."""
+        squares = [weight.shape[0] * jnp.sum(weight**2) for weight in self.network.weights]
+        return self.base.penalty() + 0.5 * self.weight_precision * jnp.sum(jnp.stack(squares))
 
 
 class Warp(InputMap):

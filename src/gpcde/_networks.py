@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from ._schedule import entropy
 
 
 class MLP(eqx.Module):
@@ -18,13 +20,13 @@ class MLP(eqx.Module):
     def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":
         """Xavier weights and zero biases; `last_scale` shrinks the last layer, so that the output starts near 0."""
         shapes = list(pairwise(sizes))
-        keys = jax.random.split(key, len(shapes))
+        rng = np.random.default_rng(entropy(key))  # NumPy's: nothing to compile
         scales = [1.0] * (len(shapes) - 1) + [last_scale]
         weights = tuple(
-            scale * (2 / (i + o)) ** 0.5 * jax.random.normal(k, (i, o))
-            for k, scale, (i, o) in zip(keys, scales, shapes, strict=True)
+            jnp.asarray(scale * (2 / (i + o)) ** 0.5 * rng.standard_normal((i, o)))
+            for scale, (i, o) in zip(scales, shapes, strict=True)
         )
-        return cls(weights, tuple(jnp.zeros(o) for _, o in shapes))
+        return cls(weights, tuple(jnp.asarray(np.zeros(o)) for _, o in shapes))
 
     def after_first(self, product: Float[Array, "*n h"]) -> Float[Array, "*n out"]:
         """The output, given the product W_1 h of the first layer, which the caller may know how to do cheaply."""

@@ -54,6 +54,10 @@ class SparsePosterior(eqx.Module):
     def spread(self, a: Float[Array, "n M"]) -> Float[Array, "n #L"]:
         """a_nᵀ S_l a_n in rotated coordinates; one column where all S_l are one matrix."""
 
+    @abc.abstractmethod
+    def sample(self, noise: Float[Array, "M L"]) -> Float[Array, "M L"]:
+        """A draw of all v_l, in the coordinates of f, from standard normal noise."""
+
     @property
     @abc.abstractmethod
     def rotation(self) -> Float[Array, "L L"] | None:
@@ -90,6 +94,9 @@ class Shared(SparsePosterior):
     def spread(self, a: Float[Array, "n M"]) -> Float[Array, "n #L"]:
         return jnp.sum((a @ jnp.tril(self.root)) ** 2, axis=1, keepdims=True)
 
+    def sample(self, noise: Float[Array, "M L"]) -> Float[Array, "M L"]:
+        return self.mean + jnp.tril(self.root) @ noise
+
 
 class Rotated(SparsePosterior):
     """S_l = E diag(spectrum_l) Eᵀ for the outputs rotated by V."""
@@ -113,6 +120,9 @@ class Rotated(SparsePosterior):
 
     def spread(self, a: Float[Array, "n M"]) -> Float[Array, "n #L"]:
         return (a @ self.basis) ** 2 @ self.spectrum
+
+    def sample(self, noise: Float[Array, "M L"]) -> Float[Array, "M L"]:
+        return self.mean + self.basis @ (jnp.sqrt(self.spectrum) * noise) @ self.turn.T
 
 
 class Statistics(eqx.Module):

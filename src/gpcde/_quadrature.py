@@ -6,7 +6,7 @@ spaced nodes (the trapezoidal rule, whose error falls exponentially too) are clo
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import roots_hermitenorm
+from scipy.special import ndtri, roots_hermitenorm
 
 
 def gauss_hermite(
@@ -48,3 +48,11 @@ def _grid(
     weight = np.prod(np.stack(np.meshgrid(*[weights] * dim, indexing="ij"), -1).reshape(-1, dim), axis=1)
     keep = weight > drop
     return grid[keep], np.log(weight[keep])
+
+
+def quasi_random(points: int, dim: int) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
+    """`points` (a power of two) quasi-random draws of N(0, I) in any dimension, all of one weight."""
+    from scipy.stats import qmc
+
+    uniform = qmc.Sobol(dim, rng=0).random(points)
+    return ndtri(np.clip(uniform, 1e-12, 1 - 1e-12)), np.full(points, -np.log(points))

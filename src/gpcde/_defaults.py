@@ -1,0 +1,125 @@
+"""What to do where the user did not say: the model, and how long to train it, from N, D_x and D_y.
+
+    outputs   latents                                          rows            a step takes
+    1         one, free-form                                   up to 1,000     all of them, and q(u) its optimum
+    2         two, free-form                                   more            a batch of 256
+    more      as many as outputs, at most 4, amortised
+
+Inputs are taken as they are; many of them, and categories, go through A. The latents are bent (`Bend`), which is
+cheap, and better wherever the density has sharp features.
+"""
+
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._initialise import Design
+from ._mixing import principal_start
+
+FULL_BATCH, BATCH = 1_000, 256
+"""Up to so many rows a step takes them all; beyond, so many."""
+
+MANY_INPUTS = 30
+"""More dense inputs than this are projected."""
+
+FEW_STEPS, MANY_STEPS = 500, 2_000
+"""How long to train at most on a few rows, and with minibatches."""
+
+
+class Plan(NamedTuple):
+    """The model, the size of a batch, the number of steps, and the ends of the step sizes for Adam and for q(u).
+
+    `exact` says that a step sees all rows and draws nothing, so that its bound is the bound.
+    """
+
+    design: Design
+    batch_size: int
+    steps: int
+    rates: tuple[float, float]
+    gammas: tuple[float, float]
+    exact: bool
+
+
+def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:
+    """The plan for so many rows, dense inputs and category levels, and outputs z in standard units."""
+    for name in ("latent_dim", "n_inducing", "input_dim", "output_dim", "max_steps", "batch_size"):
+        _check_whole(name, params[name])
+    outputs = z.shape[1]
+    inference, latent_dim = _latents(params["inference"], params["latent_dim"], outputs)
+    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, dense, levels)
+    mixing = None
+    if params["output_dim"] is not None:
+        if params["output_dim"] > outputs:
+            raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
+        mixing = principal_start(z, params["output_dim"])
+    free = inference == "free-form"
+    design = Design(
+        inference=inference,
+        latent_dim=latent_dim,
+        inducing=min(params["n_inducing"] or _inducing(rows, dense), rows),
+        kernel=params["kernel"],
+        input_map=input_map,
+        input_dim=input_dim,
+        levels=levels,
+        mixing=mixing,
+        expectation="importance" if inference in ("amortised", "gaussian") else "draws",
+        draws=10 if inference in ("amortised", "gaussian") else 1,
+        points=(30 if latent_dim == 1 else 16) if free else None,
+        rule="even",
+        trials=1,
+    )
+    size = params["batch_size"] or (rows if rows <= FULL_BATCH else BATCH)
+    exact = size >= rows and (free or inference == "none") and not design.projects
+    return Plan(
+        design,
+        min(size, rows),
+        params["max_steps"] or (FEW_STEPS if exact else MANY_STEPS),
+        (0.05, 0.005) if exact else (0.02, 0.002),
+        (1.0, 1.0) if exact else (0.1, 0.02),
+        exact,
+    )
+
+
+def _inducing(rows: int, dense: int) -> int:
+    """More for more rows, in multiples of 8, which matrix products like."""
+    if rows <= 500:
+        return 24 if dense <= 2 else 32
+    return 48 if rows <= FULL_BATCH else 96
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"{name} must be a whole number from 1 on, or None to choose it from the data, got {value!r}")
+
+
+def _latents(inference: str, latent_dim: int | None, outputs: int) -> tuple[str, int]:
+    options = ("auto", "free-form", "amortised", "gaussian", "none")
+    if inference not in options:
+        raise ValueError(f"inference must be one of {options}, got {inference!r}")
+    if inference == "none":
+        return "none", 0
+    dim = latent_dim or (outputs if outputs <= 2 else 2 if inference == "free-form" else min(outputs, 4))
+    if inference == "auto":
+        inference = "free-form" if dim <= 2 else "amortised"
+    return inference, dim
+
+
+def _inputs(
+    input_map: str, input_dim: int | None, inference: str, dense: int, levels: tuple[int, ...]
+) -> tuple[str, int]:
+    options = ("auto", "concatenate", "project", "bend", "warp")
+    if input_map not in options:
+        raise ValueError(f"input_map must be one of {options}, got {input_map!r}")
+    projects = bool(levels) or input_dim is not None or input_map == "project" or dense > MANY_INPUTS
+    if input_map == "concatenate":
+        if input_dim is not None:
+            raise ValueError("input_dim is the number of rows of A: it needs input_map='project' or 'bend'")
+        projects = False
+    if input_map == "auto":
+        input_map = "bend" if inference != "none" else "project" if projects else "concatenate"
+    if not projects or input_map == "warp":
+        return input_map, 0
+    width = input_dim or min(dense + sum(min(count - 1, 2) for count in levels), 10)
+    return input_map, max(width, 1)

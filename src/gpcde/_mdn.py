@@ -1,0 +1,222 @@
+"""Mixture density networks (Bishop 1994): a network gives the mixture at every x.
+
+    p(y|x) = sum_k π_k(x) N(y | μ_k(x), Σ_k(x)),     Σ_k = L_k L_kᵀ, L_k diagonal or lower triangular
+
+With `early_stopping` (on held-out rows, with weight decay) it is what a careful engineer would fit; without both, the
+network of the paper, which learns the training rows by heart where they are few. The components start at the clusters
+of y, so that none is lost from the beginning.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from sklearn.cluster import KMeans
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
+
+from ._compile import compiled
+from ._density import Source
+from ._estimator import DensityEstimator
+from ._inputs import Inputs, linear
+from ._latents import LOG_2PI
+from ._mixtures import Components
+from ._networks import MLP
+from ._precision import scope
+from ._schedule import Minibatches
+
+LEAST_LOG_STD = -5.0
+"""The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
+
+
+class Mixtures(NamedTuple):
+    """What the network says of some rows."""
+
+    log_weight: Float[Array, "n k"]
+    mean: Float[Array, "n k D"]
+    root: Float[Array, "n k D D"]
+
+
+class MixtureNetwork(eqx.Module):
+    """A network whose output is read as log weights, means and lower triangular roots of the covariances."""
+
+    mlp: MLP
+    components: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def __call__(self, x: Inputs) -> Mixtures:
+        raw = self.mlp.after_first(linear(x, self.mlp.weights[0]))
+        shape = raw.shape[0], self.components, self.outputs
+        each = self.components * self.outputs
+        logits, mean, log_std, rest = jnp.split(raw, np.cumsum([self.components, each, each]), axis=1)
+        std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std.reshape(shape) - LEAST_LOG_STD))
+        root = std[..., None] * jnp.eye(self.outputs)
+        if rest.shape[1]:
+            rows, columns = np.tril_indices(self.outputs, -1)
+            # off the diagonal in units of the row's own spread
+            root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
+        return Mixtures(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
+
+
+def log_density(m: Mixtures, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+    """log p(y_n|x_n)."""
+    gap = (y[:, None] - m.mean)[..., None]
+    scaled = jax.scipy.linalg.solve_triangular(m.root, gap, lower=True)[..., 0]
+    log_det = jnp.log(jnp.diagonal(m.root, axis1=2, axis2=3)).sum(2)
+    return jax.nn.logsumexp(m.log_weight - log_det - 0.5 * ((scaled**2).sum(2) + y.shape[1] * LOG_2PI), axis=1)
+
+
+class MDN(DensityEstimator):
+    """A mixture density network.
+
+    n_components         K
+    hidden               the sizes of the hidden layers, with tanh
+    covariance           "diagonal" or "full"
+    early_stopping       hold out `validation_fraction` of the rows, and end (with the best network) when their log
+                         density has not risen for `patience` epochs
+    weight_decay         of AdamW
+    y_transform, y_bounds  as in GPCDE
+    max_epochs, batch_size, learning_rate, random_state
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_")
+
+    network_: MixtureNetwork
+    n_epochs_: int
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 5,
+        hidden: tuple[int, ...] = (50, 50, 50),
+        covariance: str = "diagonal",
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        patience: int = 50,
+        weight_decay: float = 1e-2,
+        y_transform: str | None = None,
+        y_bounds: tuple[float, float] | None = None,
+        max_epochs: int = 1000,
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.hidden = hidden
+        self.covariance = covariance
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.weight_decay = weight_decay
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "MDN":
+        """Learn p(y|x) from the rows of X and y."""
+        if self.covariance not in ("diagonal", "full"):
+            raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
+        if self.n_components < 1 or self.max_epochs < 1 or self.batch_size < 1:
+            raise ValueError("n_components, max_epochs and batch_size must be at least 1")
+        x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        order = np.random.default_rng(seed).permutation(len(z))
+        held = max(1, int(self.validation_fraction * len(z))) if self.early_stopping and len(z) > 2 else 0
+        with scope():
+            key = jax.random.key(seed)
+            network = self._first_network(key, x, z)
+            self.network_, self.n_epochs_ = self._epochs(key, network, x, z, order[held:], order[:held])
+        return self
+
+    def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"]) -> MixtureNetwork:
+        """A network that says nearly the same mixture everywhere: a component at each cluster of y."""
+        count, outputs = self.n_components, z.shape[1]
+        off = outputs * (outputs - 1) // 2 if self.covariance == "full" else 0
+        rows = x.dense.shape[1] + sum(self.features_.levels)
+        network = MLP.create(key, (rows, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
+        clusters = min(count, len(np.unique(z, axis=0)))
+        with threadpool_limits(1, user_api="openmp"):
+            centres = KMeans(clusters, n_init=1, random_state=0).fit(z).cluster_centers_
+        centres = np.resize(centres, (count, outputs))
+        log_std = np.full(count * outputs, -np.log(max(count, 1)) / outputs)
+        bias = np.concatenate([np.zeros(count), centres.ravel(), log_std, np.zeros(count * off)])
+        mlp = MLP(network.weights, (*network.biases[:-1], jnp.asarray(bias)))
+        return MixtureNetwork(mlp, count, outputs)
+
+    def _epochs(
+        self,
+        key: PRNGKeyArray,
+        network: MixtureNetwork,
+        x: Inputs,
+        z: Float[np.ndarray, "n D"],
+        kept: Int[np.ndarray, " k"],
+        held: Int[np.ndarray, " h"],
+    ) -> tuple[MixtureNetwork, int]:
+        size = min(self.batch_size, len(kept))
+        each = len(kept) // size
+        batches = Minibatches(key, len(kept), size)
+        adam = optax.adamw(self.learning_rate, weight_decay=self.weight_decay).init(network)
+        rates = jnp.asarray([self.learning_rate, self.weight_decay])
+        data, test = (jax.tree.map(jnp.asarray, (x.take(rows), z[rows])) for rows in (kept, held))
+        best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
+        # several epochs of a small data set at a time, of one compiled function
+        together = max(1, 20 // each)
+        while epoch < self.max_epochs:
+            rows = batches(epoch * each, each * together)
+            network, adam, score = _train(network, adam, data, jnp.asarray(rows), test, rates)
+            epoch += together
+            if not len(held):
+                best, best_epoch = network, epoch
+            elif float(score) > best_score:
+                best, best_score, best_epoch = network, float(score), epoch
+            elif epoch - best_epoch >= self.patience:
+                break
+        return jax.tree.map(np.asarray, best), best_epoch
+
+    def _restored(self) -> None:
+        self.network_ = jax.tree.map(np.asarray, self.network_)
+
+    def _source(self, inputs: Inputs) -> Source:
+        def source(rows: np.ndarray) -> Components:
+            with scope():
+                log_weight, mean, root = (np.asarray(a) for a in self.network_(inputs.take(rows)))
+            if self.covariance == "diagonal" or self.n_outputs_ == 1:
+                return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
+            values, vectors = np.linalg.eigh(root @ np.swapaxes(root, 2, 3))
+            inside = (np.swapaxes(vectors, 2, 3) @ mean[..., None])[..., 0]
+            return Components(log_weight, inside, np.maximum(values, 1e-300), vectors)
+
+        return source
+
+
+@compiled
+def _train(
+    network: MixtureNetwork,
+    adam: optax.OptState,
+    data: tuple[Inputs, Float[Array, "n D"]],
+    rows: Int[Array, "t b"],
+    test: tuple[Inputs, Float[Array, "h D"]],
+    rates: Float[Array, "2"],
+) -> tuple[MixtureNetwork, optax.OptState, Float[Array, ""]]:
+    """Some steps, and the mean log density of the held-out rows."""
+    optimiser = optax.adamw(rates[0], weight_decay=rates[1])
+    x, y = data
+    Carry = tuple[MixtureNetwork, optax.OptState]
+
+    def loss(network: MixtureNetwork, index: Array) -> Array:
+        return -log_density(network(x.take(index)), y[index]).mean()
+
+    def body(carry: Carry, index: Array) -> tuple[Carry, None]:
+        network, state = carry
+        updates, state = optimiser.update(jax.grad(loss)(network, index), state, network)
+        return (optax.apply_updates(network, updates), state), None
+
+    (network, adam), _ = jax.lax.scan(body, (network, adam), rows)
+    return network, adam, log_density(network(test[0]), test[1]).mean()

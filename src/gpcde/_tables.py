@@ -1,0 +1,143 @@
+"""Tables of inputs: numbers in standard units, categories as codes, and a clear word where neither fits.
+
+Takes NumPy arrays, lists, and data frames of pandas or polars. Columns of text, categories or truth values by name
+are categories; all others are numbers. What was learnt of the columns (`Features`) is applied to every later table.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._inputs import Inputs, make_inputs
+from ._transforms import standard_units
+
+
+class Category(NamedTuple):
+    """A column of categories: where it is, and its levels in the order of their codes."""
+
+    place: int
+    levels: tuple[str | int | float | bool, ...]
+
+
+class Features(NamedTuple):
+    """What was learnt of the columns of X."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    location: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    categories: tuple[Category, ...]
+
+    @classmethod
+    def fit(cls, table: "Table") -> "Features":
+        """Mean and scale of the numbers, levels of the categories."""
+        location, scale = standard_units(table.dense)
+        categories = []
+        for place, column in table.text.items():
+            levels = sorted(set(column.tolist()), key=lambda level: (str(type(level)), level))
+            categories.append(Category(place, tuple(levels)))
+        return cls(table.names, table.numbers, location, scale, tuple(categories))
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """How many levels each category has."""
+        return tuple(len(category.levels) for category in self.categories)
+
+    def apply(self, table: "Table") -> Inputs:
+        """The table in standard units."""
+        if table.numbers != self.numbers or set(table.text) != {c.place for c in self.categories}:
+            odd = sorted(set(table.numbers) ^ set(self.numbers))
+            names = ", ".join(self.names[i] for i in odd)
+            raise ValueError(f"X has numbers where training had categories, or the other way round, in column {names}")
+        codes = np.zeros((len(table.dense), len(self.categories)), np.int32)
+        for i, (place, levels) in enumerate(self.categories):
+            known = {level: code for code, level in enumerate(levels)}
+            column = table.text[place].tolist()
+            missing = sorted({str(value) for value in column if value not in known})
+            if missing:
+                raise ValueError(
+                    f"column {self.names[place]} of X holds {_listed(missing)}, never seen in training; known are "
+                    f"{_listed([str(level) for level in levels])}. Drop these rows, or train with examples of them"
+                )
+            codes[:, i] = [known[value] for value in column]
+        return make_inputs((table.dense - self.location) / self.scale, codes, self.levels)
+
+
+class Table(NamedTuple):
+    """A table taken apart: the numbers, and the columns of categories by their place."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    dense: Float[np.ndarray, "n d"]
+    text: dict[int, np.ndarray]
+
+
+def _listed(values: list[str]) -> str:
+    return ", ".join(repr(v) for v in values[:5]) + (", …" if len(values) > 5 else "")
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a data frame, of pandas, polars or their like."""
+    return hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
+
+
+def has_categories(X: Any) -> bool:
+    """Whether a data frame has a column that is no number."""
+    return is_frame(X) and any(_is_category(X[name]) for name in X.columns)
+
+
+def _is_category(column: Any) -> bool:
+    kind = str(column.dtype).lower()
+    if kind.startswith(("category", "categorical", "enum", "string", "str", "utf8")):
+        return True
+    values = np.asarray(column)
+    return values.dtype.kind in "OUT" and any(isinstance(v, str) for v in values.tolist())
+
+
+def read_frame(X: Any) -> Table:
+    """A data frame with categories, taken apart; values are checked."""
+    names, numbers, dense, text = tuple(str(name) for name in X.columns), [], [], {}
+    for place, name in enumerate(X.columns):
+        column = X[name]
+        if _is_category(column):
+            values = np.array(np.asarray(column), object)
+            for row, value in enumerate(values.tolist()):
+                if value is None or value != value or str(value) == "<NA>":
+                    raise ValueError(
+                        f"column {name} of X has a missing value in row {row}: fill it (a level of its own will do), "
+                        "or drop the row"
+                    )
+                if not isinstance(value, str | int | float | bool | np.generic):
+                    raise TypeError(f"column {name} of X holds {value!r}, which is neither text nor a number")
+            text[place] = np.array([v.item() if isinstance(v, np.generic) else v for v in values.tolist()], object)
+            continue
+        try:
+            dense.append(np.asarray(column, float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column {name} of X has numbers and other things in it: {error}") from error
+        numbers.append(place)
+    matrix = np.stack(dense, axis=1) if dense else np.zeros((X.shape[0], 0))
+    check_finite("X", matrix, [names[i] for i in numbers])
+    return Table(names, tuple(numbers), matrix, text)
+
+
+def read_numbers(X: Float[np.ndarray, "n d"], names: list[str] | None) -> Table:
+    """A matrix of numbers, its values checked."""
+    columns = names or [str(i) for i in range(X.shape[1])]
+    check_finite("X", X, columns)
+    return Table(tuple(columns), tuple(range(X.shape[1])), X, {})
+
+
+def check_finite(what: str, matrix: Float[np.ndarray, "n d"], names: list[str]) -> None:
+    """Raise where there is NaN or infinity, and say where."""
+    bad = ~np.isfinite(matrix)
+    if bad.any():
+        columns = np.flatnonzero(bad.any(0))
+        row = int(bad[:, columns[0]].argmax())
+        found = "NaN" if np.isnan(matrix[row, columns[0]]) else "infinity"
+        more = f", and in {len(columns) - 1} columns more" if len(columns) > 1 else ""
+        raise ValueError(
+            f"{what} contains NaN or infinity: {found} in column {names[columns[0]]}, first in row {row}{more}. "
+            "Drop these rows, or fill the values (sklearn.impute)"
+        )
