@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from gpcde._bound import Model, kernel_rows
 from gpcde._compile import compiled
-from gpcde._input_maps import Concatenate, InputMap, Project, Warp
+from gpcde._input_maps import Bend, Concatenate, InputMap, Project, Warp
 from gpcde._inputs import Inputs, make_inputs
+from gpcde._kernels import RBF, Kernel, Matern32
+from gpcde._latents import FreeForm
+from gpcde._mixing import Identity
+from unseparated import Whole
 
 LEVELS = (3, 2)
 ROWS = 2 + sum(LEVELS)
@@ -173,7 +178,94 @@ def test_warp_has_no_closed_form_and_says_what_to_do() -> None:
         warp().moments(mixed_inputs()[0])
 
 
+def bend(base: Concatenate | Project | None = None) -> Bend:
+    """A bend that has left its start: all weights and biases of order one."""
+    base = base or project()
+    start = Bend.create(jax.random.key(0), base, 2 if isinstance(base, Concatenate) else ROWS, 2, (6,))
+    rng = np.random.default_rng(7)
+    return Bend(base, jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start.network), 2, 0.3)
+
+
+BASES = pytest.mark.parametrize("base", [Concatenate(2), project()], ids=["x", "A x"])
+
+
+def inputs_of(base: Concatenate | Project) -> tuple[Inputs, np.ndarray]:
+    """Inputs that the base takes, and the same as a dense matrix."""
+    x, dense = mixed_inputs()
+    return (make_inputs(dense[:, :2]), dense[:, :2]) if isinstance(base, Concatenate) else (x, dense)
+
+
+@BASES
+def test_bend_starts_near_its_base(base: Concatenate | Project) -> None:
+    """The context is left as it is; the latents hardly move, but they do: a network of zeros has no gradient."""
+    x, dense = inputs_of(base)
+    noise, w = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim))), jnp.asarray(latents(4))
+    start = Bend.create(jax.random.key(0), base, dense.shape[1], 2)
+    h, plain = start.join(start.context(x, noise), w), base.join(base.context(x, noise), w)
+    width = base.context_dim
+    np.testing.assert_array_equal(h[..., :width], plain[..., :width])
+    moved = np.abs(h - plain)[..., width:]
+    assert 0 < moved.max() < 0.05
+    assert (start.out_dim(2), start.noise_dim) == (base.out_dim(2), base.noise_dim)
+
+
+@BASES
+def test_bend_is_the_base_and_the_latent_plus_a_network_of_both(base: Concatenate | Project) -> None:
+    x, dense = inputs_of(base)
+    map_, noise = bend(base), jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim)))
+    context = map_.context(x, noise)
+    assert context.shape == (4, map_.context_dim)
+    for w in (latents(4), latents(1)):
+        own = np.broadcast_to(w, (4, 5, 2))
+        h = np.concatenate([np.repeat(dense[:, None], 5, axis=1), own], axis=2)
+        (first, last), (one, two) = map_.network.weights, map_.network.biases
+        moved = own + np.tanh(h @ np.asarray(first) + np.asarray(one)) @ np.asarray(last) + np.asarray(two)
+        left = np.repeat(np.asarray(base.context(x, noise))[:, None], 5, axis=1)
+        joined = map_.join(context, jnp.asarray(w))
+        np.testing.assert_allclose(joined, np.concatenate([left, moved], axis=2), rtol=1e-11, atol=1e-12)
+        halves = map_.halves(context, jnp.asarray(w))
+        np.testing.assert_array_equal(joined[:, :, : base.context_dim], np.repeat(halves[0][:, None], 5, axis=1))
+        np.testing.assert_array_equal(joined[:, :, base.context_dim :], halves[1])
+
+
+@BASES
+@pytest.mark.parametrize("kernel", ["rbf", "matern × rbf", "whole"])
+def test_bent_kernel_rows_are_the_kernel_of_the_joined_points(base: Concatenate | Project, kernel: str) -> None:
+    """With the part that x alone decides taken once a data point, where the kernel separates."""
+    x, _ = inputs_of(base)
+    map_, width = bend(base), base.out_dim(2)
+    rbf: Kernel = RBF.create(width, np.linspace(0.8, 1.5, width), 1.3)
+    context_dims = tuple(range(base.context_dim))
+    product = Matern32.create(context_dims, 1.2, 0.7) * RBF.create((width - 2, width - 1), 0.9)
+    chosen = {"rbf": rbf, "matern × rbf": product, "whole": Whole(rbf)}[kernel]
+    z = jnp.asarray(np.random.default_rng(9).normal(size=(3, width)))
+    model = Model(chosen, z, map_, FreeForm.create(2, 3), Identity(1), jnp.zeros(()))
+    noise = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim)))
+    context, w = map_.context(x, noise), jnp.asarray(latents(1))
+    h = map_.join(context, w).reshape(20, width)
+    rows, diag = kernel_rows(model, context, w)
+    np.testing.assert_allclose(rows.reshape(20, 3), chosen(h, z), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(diag.reshape(20), chosen.diag(h), rtol=1e-12)
+
+
+@BASES
+def test_bend_penalty_is_that_of_its_base_and_of_its_weights(base: Concatenate | Project) -> None:
+    """Minus a log prior of variance 1 / (precision × fan-in), by the difference of two networks; biases are free."""
+    start, moved = Bend(base, Bend.create(jax.random.key(0), base, 2, 2, (6,)).network, 2, 0.3), bend(base)
+
+    def log_prior(map_: Bend) -> float:
+        weights = [np.asarray(w) for w in map_.network.weights]
+        return sum(float(norm.logpdf(w, 0, (0.3 * len(w)) ** -0.5).sum()) for w in weights)
+
+    constant = sum(w.size * 0.5 * np.log(0.3 * w.shape[0] / (2 * np.pi)) for w in moved.network.weights)
+    np.testing.assert_allclose(moved.penalty() - base.penalty(), constant - log_prior(moved), rtol=1e-11)
+    assert start.penalty() < moved.penalty()
+
+
 def test_only_maps_that_keep_context_and_latents_apart_separate() -> None:
     assert Concatenate(2).separates
     assert project().separates
     assert not warp().separates
+    assert not bend().separates
+    with pytest.raises(NotImplementedError, match="which Bend is not"):
+        bend().moments(mixed_inputs()[0])

@@ -76,8 +76,7 @@ def along_path(model: Model, path: Path, inputs: Inputs) -> Source:
     """The mixtures of these inputs if f (and A, and P) were this one."""
     # without the spread of f the components are narrower: more of them
     w, log_weight, _ = nodes(model.latents.dim, 0, 2 * LINE - 1, 2 * CLOUD)
-    with scope():
-        noise = np.full((1, 1, 1), float(model.noise_variance))
+    noise = np.full((1, 1, 1), np.exp(float(model.log_noise_variance)))
     if path.mixing is not None:
         basis, scale, right = np.linalg.svd(np.asarray(path.mixing), full_matrices=False)
 

@@ -1,8 +1,8 @@
 """What to do where the user did not say: the model, and how long to train it, from N, D_x and D_y.
 
-    outputs   latents                                          rows            a step takes
-    1         one, free-form                                   up to 1,000     all of them, and q(u) its optimum
-    2         two, free-form                                   more            a batch of 256
+    outputs   latents                                     rows × nodes of w   a step takes
+    1         one, free-form on 30 nodes                  up to 30,000        all rows, and q(u) its optimum
+    2         two, free-form on 12 × 12 nodes             more                a batch of as many rows as make 8,000
     more      as many as outputs, at most 4, amortised
 
 Inputs are taken as they are; many of them, and categories, go through A. The latents are bent (`Bend`), which is
@@ -18,14 +18,17 @@ from jaxtyping import Float
 from ._initialise import Design
 from ._mixing import principal_start
 
-FULL_BATCH, BATCH = 1_000, 256
-"""Up to so many rows a step takes them all; beyond, so many."""
+POINTS = {1: 30, 2: 12}
+"""Nodes of a free-form q(w) in each of its dimensions."""
+
+FULL_BATCH, BATCH = 30_000, 8_000
+"""Up to so many pairs of rows and nodes, a step takes all rows; beyond, as many as make so many pairs."""
 
 MANY_INPUTS = 30
 """More dense inputs than this are projected."""
 
-FEW_STEPS, MANY_STEPS = 500, 2_000
-"""How long to train at most on a few rows, and with minibatches."""
+FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 3_000
+"""How long to train at most: with steps that see all rows, and at least and at most with minibatches."""
 
 
 class Plan(NamedTuple):
@@ -66,16 +69,17 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         mixing=mixing,
         expectation="importance" if inference in ("amortised", "gaussian") else "draws",
         draws=10 if inference in ("amortised", "gaussian") else 1,
-        points=(30 if latent_dim == 1 else 16) if free else None,
+        points=POINTS.get(latent_dim),
         rule="even",
         trials=1,
     )
-    size = params["batch_size"] or (rows if rows <= FULL_BATCH else BATCH)
+    pairs = design.points**latent_dim if free and design.points else design.draws
+    size = params["batch_size"] or (rows if rows * pairs <= FULL_BATCH else min(max(BATCH // pairs, 32), 256))
     exact = size >= rows and (free or inference == "none") and not design.projects
     return Plan(
         design,
         min(size, rows),
-        params["max_steps"] or (FEW_STEPS if exact else MANY_STEPS),
+        params["max_steps"] or (FEW_STEPS if exact else min(max(MANY_STEPS, rows // 20), MOST_STEPS)),
         (0.05, 0.005) if exact else (0.02, 0.002),
         (1.0, 1.0) if exact else (0.1, 0.02),
         exact,
@@ -86,7 +90,7 @@ def _inducing(rows: int, dense: int) -> int:
     """More for more rows, in multiples of 8, which matrix products like."""
     if rows <= 500:
         return 24 if dense <= 2 else 32
-    return 48 if rows <= FULL_BATCH else 96
+    return 48 if rows <= 1000 else 96
 
 
 def _check_whole(name: str, value: Any) -> None:

@@ -9,6 +9,7 @@ The components are made block by block when they are asked for, so memory stays 
 
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -68,7 +69,11 @@ class ConditionalDensity:
     def __repr__(self) -> str:
         return f"ConditionalDensity(rows={len(self)}, outputs={self.n_outputs})"
 
-    def __getitem__(self, rows: int | slice | Sequence[int] | AnyArray) -> "ConditionalDensity":
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its components: those can be sent about, functions that make them cannot."""
+        return ConditionalDensity, (self.components(), self._transform, None, self._flat)
+
+    def __getitem__(self, rows: int | np.integer | slice | Sequence[int] | AnyArray) -> "ConditionalDensity":
         """Some of the rows (always a batch, also of one)."""
         index = np.atleast_1d(np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)])
         return ConditionalDensity(lambda part: self._some(index[part]), self._transform, len(index), self._flat)
@@ -95,15 +100,15 @@ class ConditionalDensity:
         return self._some(np.arange(len(self)))
 
     def _some(self, rows: Int[np.ndarray, " b"]) -> Components:
-        if self._kept is None and self._row_size() * len(self) <= KEPT:
+        if self._row_size() * len(self) <= KEPT and self._kept is None:
             self._kept = self._source(np.arange(len(self)))
         return self._source(rows) if self._kept is None else self._kept.take(rows)
 
     def _row_size(self) -> int:
-        """How many numbers the means of one row are."""
+        """How many numbers the means of one row are, as outputs."""
         if self._shape is None:
             first = self._source(np.arange(min(FIRST_ROWS, len(self))))
-            self._shape = first.n_components, first.mean.shape[2]
+            self._shape = first.n_components, max(first.mean.shape[2], first.n_outputs)
             if first.n_rows == len(self):
                 self._kept = first
         return max(1, self._shape[0] * self._shape[1])
@@ -277,6 +282,15 @@ class ConditionalDensity:
         return self._shaped(self._transform.from_standard(out))
 
     # scores
+
+    def integrated_square(self) -> Float[np.ndarray, " n"]:
+        """∫ p(y|x_n)² dy, joint over the outputs."""
+        if not self._transform.affine:
+            raise ValueError("∫ p² dy has a closed form where y is not transformed; with y_transform it has none")
+        out = np.empty(len(self))
+        for rows, c in self._blocks(self._n_components() * self.n_outputs):
+            out[rows] = c.integrated_square()
+        return out / np.prod(self._transform.scale)
 
     def crps(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
         """The continuous ranked probability score of each output: lower is better, 0 for a point mass at y."""

@@ -5,6 +5,7 @@ refused here, before any work starts, with the name of the argument and what to 
 """
 
 import os
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,10 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         super().__init_subclass__(**kwargs)
         DensityEstimator._kinds[cls.__name__] = cls
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is all that an answer needs: the tables, and the first thing a model learns for itself."""
+        return all(hasattr(self, name) for name in self._learnt[: len(DensityEstimator._learnt) + 1])
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # the score is a log density, not R²
@@ -43,6 +48,13 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = False
         return tags
+
+    def _check_whole(self, *names: str) -> None:
+        """Raise where one of these parameters is no whole number from 1 on."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
 
     # tables
 
@@ -106,12 +118,16 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         self.n_outputs_, self.flat_ = outputs.shape[1], flat
         self.transform_ = OutputTransform.fit(outputs, transform, bounds, common_scale)
         self.features_ = Features.fit(table)
-        return self.features_.apply(table), self.transform_.to_standard(outputs)
+        return self._used(self.features_.apply(table)), self.transform_.to_standard(outputs)
 
     def _apply_tables(self, X: Any) -> Inputs:
         """X in the units learnt in training."""
-        check_is_fitted(self, "features_")
-        return self.features_.apply(self._read_table(X, reset=False))
+        check_is_fitted(self)
+        return self._used(self.features_.apply(self._read_table(X, reset=False)))
+
+    def _used(self, inputs: Inputs) -> Inputs:
+        """What the model looks at: all of it, unless it says otherwise."""
+        return inputs
 
     def _apply_outputs(self, y: Any, rows: int) -> Float[np.ndarray, "n D"]:
         """y as in training, in the user's units."""
@@ -145,13 +161,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code."""
-        check_is_fitted(self, "features_")
-        params = {name: value for name, value in self.get_params(deep=False).items() if _plain(value)}
-        names = [name for name in (*self._learnt, "feature_names_in_") if hasattr(self, name)]
-        learnt = {name: getattr(self, name) for name in names}
-        if "feature_names_in_" in learnt:
-            learnt["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        _files.write(path, type(self).__name__, {"params": params, "learnt": learnt})
+        check_is_fitted(self)
+        _files.write(path, type(self).__name__, _portable(self)[ESTIMATOR])
 
     def _restored(self) -> None:
         """Called once a model was read from a file: raise where its parts do not fit."""
@@ -160,25 +171,58 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 def load(path: str | os.PathLike[str]) -> DensityEstimator:
     """The model in a file that `save` wrote; a `gpcde.FileError` says what is wrong with a bad file."""
     kind, value = _files.read(path)
-    cls = DensityEstimator._kinds.get(kind)
-    if cls is None:
-        raise _files.FileError(f"{path} holds a {kind}, which this version of gpcde does not know")
     try:
-        model = cls(**value["params"])
-        if not set(value["learnt"]) <= {*cls._learnt, "feature_names_in_"}:
-            raise ValueError(f"unknown attributes {sorted(set(value['learnt']) - set(cls._learnt))}")
-        for name, item in value["learnt"].items():
-            setattr(model, name, np.array(item, object) if name == "feature_names_in_" else item)
-        model._restored()
+        model = _revived({ESTIMATOR: value})
+        if not isinstance(model, DensityEstimator) or type(model).__name__ != kind:
+            raise ValueError(f"it is said to hold a {kind}, and does not")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _files.FileError(f"{path} cannot be read, its parts do not fit together: {error}") from error
+    return model
+
+
+ESTIMATOR = "estimator of gpcde"
+"""The key under which an estimator stands for itself in a file."""
+
+
+def _portable(value: Any) -> Any:
+    """A value with every estimator in it, fitted or not, taken apart."""
+    if isinstance(value, DensityEstimator):
+        params = {name: _portable(item) for name, item in value.get_params(deep=False).items() if _plain(item)}
+        names = [name for name in (*value._learnt, "feature_names_in_") if hasattr(value, name)]
+        learnt = {name: _portable(getattr(value, name)) for name in names}
+        if "feature_names_in_" in learnt:
+            learnt["feature_names_in_"] = [str(name) for name in learnt["feature_names_in_"]]
+        return {ESTIMATOR: {"kind": type(value).__name__, "params": params, "learnt": learnt}}
+    if type(value) in (list, tuple):
+        return type(value)(_portable(item) for item in value)
+    return value
+
+
+def _revived(value: Any) -> Any:
+    """A value with every estimator in it put together again, and looked over."""
+    if type(value) in (list, tuple):
+        return type(value)(_revived(item) for item in value)
+    if not isinstance(value, dict) or ESTIMATOR not in value:
+        return value
+    parts = value[ESTIMATOR]
+    cls = DensityEstimator._kinds.get(parts["kind"])
+    if cls is None:
+        raise ValueError(f"it holds a {parts['kind']}, which this version of gpcde does not know")
+    model = cls(**{name: _revived(item) for name, item in parts["params"].items()})
+    known = {*cls._learnt, "feature_names_in_"}
+    if not set(parts["learnt"]) <= known:
+        raise ValueError(f"unknown attributes {sorted(set(parts['learnt']) - known)}")
+    for name, item in parts["learnt"].items():
+        setattr(model, name, np.array(item, object) if name == "feature_names_in_" else _revived(item))
+    if parts["learnt"]:
+        model._restored()
     return model
 
 
 def _plain(value: Any) -> bool:
     """Whether a parameter can be written down."""
     try:
-        _files.pack(value, {})
+        _files.pack(_portable(value), {})
     except TypeError:
         return False
     return True

@@ -20,7 +20,19 @@ import jax
 import numpy as np
 import optax
 
-from . import _bound, _input_maps, _kernels, _latents, _mixing, _networks, _posterior, _tables, _train, _transforms
+from . import (
+    _bound,
+    _input_maps,
+    _inputs,
+    _kernels,
+    _latents,
+    _mixing,
+    _networks,
+    _posterior,
+    _tables,
+    _train,
+    _transforms,
+)
 from ._precision import scope
 
 VERSION = "0.1.0"
@@ -32,6 +44,7 @@ KNOWN: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         _bound.Model,
+        _inputs.Inputs,
         _input_maps.Concatenate,
         _input_maps.Project,
         _input_maps.Bend,

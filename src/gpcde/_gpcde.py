@@ -7,6 +7,7 @@
 """
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -74,7 +75,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     random_state         a seed
     verbose              True or False; None shows progress in a terminal, when it takes longer than a few seconds
 
-    Learnt: `state_`, `history_` (step, bound and validation bound a row, noise variance, seconds), `n_steps_`.
+    Learnt: `state_`, `history_` (step, bound and validation bound a row, noise variance, seconds), `n_steps_` in all.
     """
 
     _learnt: ClassVar[tuple[str, ...]] = (
@@ -84,6 +85,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         "n_seen_",
         "seed_",
         "digest_",
+        "pause_",
         "n_steps_",
     )
 
@@ -92,6 +94,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     n_seen_: int
     seed_: int
     digest_: str
+    pause_: tuple[State | None, float, int]
     n_steps_: int
 
     def __init__(
@@ -109,7 +112,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         max_steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
-        tol: float = 0.01,
+        tol: float = 0.005,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 5,
@@ -150,27 +153,32 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if again:
             x, z = self._more_tables(X, y)
-            self._check_local(len(z), "warm_start with another number of rows")
         else:
-            self.__dict__.pop("state_", None)  # if this fit fails, the model is not fitted
+            for name in ("state_", "pause_"):  # if this fit fails, the model is not fitted
+                self.__dict__.pop(name, None)
             x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds, common_scale=self.output_dim is not None)
         plan = self._plan(x, z)
-        digest = self._digest(x, z)
-        saved = self._resumed(digest)
+        digest = "" if self.checkpoint is None else self._digest(x, z)
+        saved = None if again else self._resumed(digest)
         if saved is not None:
             self.__dict__.update(saved)
             if "n_steps_" in saved:  # it was finished
                 return self
         else:
-            self.digest_, self.n_seen_, self.seed_ = digest, len(z), seed
-        if saved is None and not again:
+            self.digest_, self.seed_ = digest, seed
+        kept, held = self._split(len(z))
+        self.n_seen_ = len(kept)
+        if again:
+            self._check_local(len(kept), "warm_start with another number of rows")
+        elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
             with scope():
-                self.state_ = on_host(start(jax.random.key(seed), x, z, plan.design))
+                self.state_ = on_host(start(jax.random.key(seed), x.take(kept), z[kept], plan.design))
         done = 0 if saved is None else int(self.state_.step)
-        self._train(X, y, x, z, plan, plan.steps - done)
+        self._train({"X": X, "y": y}, x, z, kept, held, plan, plan.steps - done)
         return self
 
+    @with_callbacks
     def partial_fit(self, X: Any, y: Any) -> "GPCDE":
         """Go on learning from these rows, in one pass: they are added to what q(u) knows of all rows seen so far.
 
@@ -188,13 +196,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.state_ = eqx.tree_at(lambda s: s.posterior, self.state_, posterior)
         share = batch / self.n_seen_
         plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
-        self._train(X, y, x, z, plan, max(1, len(z) // batch))
+        self._train({"X": X, "y": y}, x, z, np.arange(len(z)), np.zeros(0, int), plan, max(1, len(z) // batch))
         return self
 
     def _plan(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Plan:
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
-        plan = choose(self.get_params(deep=False), len(z), x.dense.shape[1], self.features_.levels, z)
+        settings = {name: getattr(self, name) for name in PARAMETERS}
+        levels = self.features_.levels if x.codes.shape[1] else ()
+        plan = choose(settings, len(z), x.dense.shape[1], levels, z)
         if self.learning_rate is not None:
             if not self.learning_rate > 0:
                 raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
@@ -219,25 +229,37 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.state_.local is not None and len(self.state_.local.value) != rows:
             raise ValueError(f"inference='gaussian' keeps a q(w) for every row of fit: it cannot do {what}")
 
-    def _train(self, X: Any, y: Any, x: Inputs, z: Float[np.ndarray, "n D"], plan: Plan, steps: int) -> None:
-        """So many steps more, looked after: progress, callbacks, validation, checkpoints, the end."""
-        kept, held = np.arange(len(z)), np.zeros(0, int)
-        if self.early_stopping:
-            order = np.random.default_rng(self.seed_).permutation(len(z))
-            count = max(1, int(self.validation_fraction * len(z)))
-            held, kept = np.sort(order[:count]), np.sort(order[count:])
-            if len(kept) < 2:
-                raise ValueError(f"early_stopping leaves {len(kept)} of {len(z)} rows to learn from; give more rows")
+    def _split(self, rows: int) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " h"]]:
+        """The rows to learn from, and those held out."""
+        if not self.early_stopping:
+            return np.arange(rows), np.zeros(0, int)
+        order = np.random.default_rng(self.seed_).permutation(rows)
+        count = max(1, int(self.validation_fraction * rows))
+        if rows - count < 2:
+            raise ValueError(f"early_stopping leaves {rows - count} of {rows} rows to learn from; give more rows")
+        return np.sort(order[count:]), np.sort(order[:count])
+
+    def _train(
+        self,
+        task: dict[str, Any],
+        x: Inputs,
+        z: Float[np.ndarray, "n D"],
+        kept: Int[np.ndarray, " k"],
+        held: Int[np.ndarray, " h"],
+        plan: Plan,
+        steps: int,
+    ) -> None:
+        """So many steps more on the kept rows, looked after (`_watch`)."""
+        self.__dict__.pop("n_steps_", None)
         with scope():
-            step = int(self.state_.step)
             trainer = Trainer.create(
-                max(self.n_seen_ - len(held), 1),
+                self.n_seen_,
                 Geometric.create(*plan.rates, plan.steps),
                 Geometric.create(*plan.gammas, plan.steps),
             )
             test = whole(x.take(held), z[held]) if len(held) else None
             jacobian = float(self.transform_.log_slope(z).sum(1).mean())
-            watch = Watch(self, test, steps, plan.exact, jacobian, {"X": X, "y": y})
+            watch = Watch(self, test, steps, plan.exact, jacobian, task)
             data, size = whole(x.take(kept), z[kept]), min(plan.batch_size, len(kept))
             try:
                 with watch:
@@ -248,7 +270,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                     self.state_ = on_host(error.state)
                 raise
             self.state_ = on_host(state if watch.best is None else watch.best)
-        self.n_steps_ = int(self.state_.step) - step
+        self.__dict__.pop("pause_", None)
+        self.n_steps_ = int(self.state_.step)
         if self.checkpoint is not None:
             self.save(self.checkpoint)
 
@@ -282,9 +305,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             if count != self.n_outputs_ or len(self.transform_.location) != count:
                 raise ValueError("its outputs do not fit its model")
             x = Inputs(np.zeros((1, len(self.features_.numbers))), np.zeros((1, len(self.features_.levels)), np.int32))
+            x = self._used(x)
             model, posterior = self.state_.model, self.state_.posterior
             points = nodes(model.latents.dim, model.input_map.noise_dim)
-            jax.eval_shape(lambda: predict(model, posterior, x, *points))
+            jax.eval_shape(lambda m, q: predict(m, q, x, *points), model, posterior)
 
     # answers
 
@@ -313,3 +337,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 source = along_path(model, path, inputs)
                 draws.append(ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_))
         return DensitySamples(draws)
+
+
+PARAMETERS = {name: p.default for name, p in inspect.signature(GPCDE.__init__).parameters.items() if name != "self"}
+for _name, _default in PARAMETERS.items():
+    setattr(GPCDE, _name, _default)  # a special case may leave some of them out

@@ -59,7 +59,8 @@ def _infer(model: Model, posterior: Statistics | Shared, x: Inputs, y: Float[np.
     local = None
     if model.latents.local_dim:
         local = _climb(model, posterior, whole(x, y))
-    q = model.latents.gaussian(jax.tree.map(jnp.asarray, x), jnp.asarray(y), local)
+    latents, inputs = jax.tree.map(jnp.asarray, (model.latents, x))
+    q = latents.gaussian(inputs, jnp.asarray(y), local)
     scale = np.asarray(q.scale)
     return LatentPosterior(np.asarray(q.mean), scale if scale.ndim == 2 else np.sqrt((scale**2).sum(2)))
 

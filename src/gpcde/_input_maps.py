@@ -138,7 +138,7 @@ class Bend(InputMap):
     base: Concatenate | Project
     network: MLP
     latent_dim: int = eqx.field(static=True)
-    weight_precision: float = eqx.field(static=True, default=0.5)
+    weight_precision: float = eqx.field(static=True)
 
     @classmethod
     def create(
@@ -148,11 +148,12 @@ class Bend(InputMap):
         input_rows: int,
         latent_dim: int,
         hidden: tuple[int, ...] = (32,),
-        weight_precision: float = 0.5,
+        weight_precision: float | None = None,
     ) -> "Bend":
-        """For inputs of `input_rows` dense features and category levels together."""
+        """For inputs of `input_rows` dense features and category levels together; more of them need a firmer prior."""
         network = MLP.create(key, (input_rows + latent_dim, *hidden, latent_dim), last_scale=0.01)
-        return cls(base, network, latent_dim, weight_precision)
+        precision = 0.3 * max(input_rows, 1) ** 0.4 if weight_precision is None else weight_precision
+        return cls(base, network, latent_dim, precision)
 
     @property
     def context_dim(self) -> int:

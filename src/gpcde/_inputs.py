@@ -68,3 +68,9 @@ def linear(x: Inputs, weight: Float[Array, "rows k"]) -> Float[Array, "n k"]:
         raise ValueError(f"the inputs have {d} dense columns, but the weights {weight.shape[0]} rows")
     out = jnp.asarray(x.dense, weight.dtype) @ weight[:d]
     return out + weight[d:][x.codes].sum(1) if x.codes.shape[1] else out
+
+
+def one_hot(x: Inputs, levels: int) -> Float[np.ndarray, "n k"]:
+    """The inputs as a dense matrix, for models that look at few rows at a time."""
+    dense = np.asarray(x.dense)
+    return np.concatenate([dense, np.eye(levels)[np.asarray(x.codes)].sum(1)], axis=1) if levels else dense

@@ -13,21 +13,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from ._compile import compiled
+from . import _files
 from ._density import Source
+from ._epochs import split_rows, train_network
 from ._estimator import DensityEstimator
 from ._inputs import Inputs, linear
 from ._latents import LOG_2PI
 from ._mixtures import Components
 from ._networks import MLP
 from ._precision import scope
-from ._schedule import Minibatches
 
 LEAST_LOG_STD = -5.0
 """The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
@@ -60,6 +59,13 @@ class MixtureNetwork(eqx.Module):
             # off the diagonal in units of the row's own spread
             root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
         return Mixtures(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
+
+    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
+        """Minus the mean log density."""
+        return -log_density(self(x), y).mean()
+
+
+_files.KNOWN["MixtureNetwork"] = MixtureNetwork
 
 
 def log_density(m: Mixtures, y: Float[Array, "n D"]) -> Float[Array, " n"]:
@@ -123,16 +129,32 @@ class MDN(DensityEstimator):
         """Learn p(y|x) from the rows of X and y."""
         if self.covariance not in ("diagonal", "full"):
             raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
-        if self.n_components < 1 or self.max_epochs < 1 or self.batch_size < 1:
-            raise ValueError("n_components, max_epochs and batch_size must be at least 1")
+        self._check_whole("n_components", "max_epochs", "batch_size", "patience")
+        if not self.learning_rate > 0 or not self.weight_decay >= 0:
+            raise ValueError(
+                f"learning_rate must be positive and weight_decay not negative, got {self.learning_rate!r} and "
+                f"{self.weight_decay!r}"
+            )
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        self.__dict__.pop("network_", None)  # if this fit fails, the model is not fitted
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        order = np.random.default_rng(seed).permutation(len(z))
-        held = max(1, int(self.validation_fraction * len(z))) if self.early_stopping and len(z) > 2 else 0
+        fraction = self.validation_fraction if self.early_stopping else 0.0
+        kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
         with scope():
             key = jax.random.key(seed)
-            network = self._first_network(key, x, z)
-            self.network_, self.n_epochs_ = self._epochs(key, network, x, z, order[held:], order[:held])
+            self.network_, self.n_epochs_, _ = train_network(
+                self._first_network(key, x, z),
+                key,
+                (x.take(kept), z[kept]),
+                (x.take(held), z[held]),
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                batch_size=self.batch_size,
+                max_epochs=self.max_epochs,
+                patience=self.patience,
+            )
         return self
 
     def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"]) -> MixtureNetwork:
@@ -150,43 +172,21 @@ class MDN(DensityEstimator):
         mlp = MLP(network.weights, (*network.biases[:-1], jnp.asarray(bias)))
         return MixtureNetwork(mlp, count, outputs)
 
-    def _epochs(
-        self,
-        key: PRNGKeyArray,
-        network: MixtureNetwork,
-        x: Inputs,
-        z: Float[np.ndarray, "n D"],
-        kept: Int[np.ndarray, " k"],
-        held: Int[np.ndarray, " h"],
-    ) -> tuple[MixtureNetwork, int]:
-        size = min(self.batch_size, len(kept))
-        each = len(kept) // size
-        batches = Minibatches(key, len(kept), size)
-        adam = optax.adamw(self.learning_rate, weight_decay=self.weight_decay).init(network)
-        rates = jnp.asarray([self.learning_rate, self.weight_decay])
-        data, test = (jax.tree.map(jnp.asarray, (x.take(rows), z[rows])) for rows in (kept, held))
-        best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
-        # several epochs of a small data set at a time, of one compiled function
-        together = max(1, 20 // each)
-        while epoch < self.max_epochs:
-            rows = batches(epoch * each, each * together)
-            network, adam, score = _train(network, adam, data, jnp.asarray(rows), test, rates)
-            epoch += together
-            if not len(held):
-                best, best_epoch = network, epoch
-            elif float(score) > best_score:
-                best, best_score, best_epoch = network, float(score), epoch
-            elif epoch - best_epoch >= self.patience:
-                break
-        return jax.tree.map(np.asarray, best), best_epoch
-
     def _restored(self) -> None:
+        if not isinstance(self.network_, MixtureNetwork) or self.network_.outputs != self.n_outputs_:
+            raise ValueError("it holds no network for its outputs")
+        if len(self.transform_.location) != self.n_outputs_:
+            raise ValueError("its outputs do not fit its network")
         self.network_ = jax.tree.map(np.asarray, self.network_)
+        x = Inputs(np.zeros((1, len(self.features_.numbers))), np.zeros((1, len(self.features_.levels)), np.int32))
+        with scope():
+            jax.eval_shape(jax.tree.map(jnp.asarray, self.network_), x)
 
     def _source(self, inputs: Inputs) -> Source:
         def source(rows: np.ndarray) -> Components:
             with scope():
-                log_weight, mean, root = (np.asarray(a) for a in self.network_(inputs.take(rows)))
+                network = jax.tree.map(jnp.asarray, self.network_)
+                log_weight, mean, root = (np.asarray(a) for a in network(inputs.take(rows)))
             if self.covariance == "diagonal" or self.n_outputs_ == 1:
                 return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
             values, vectors = np.linalg.eigh(root @ np.swapaxes(root, 2, 3))
@@ -194,29 +194,3 @@ class MDN(DensityEstimator):
             return Components(log_weight, inside, np.maximum(values, 1e-300), vectors)
 
         return source
-
-
-@compiled
-def _train(
-    network: MixtureNetwork,
-    adam: optax.OptState,
-    data: tuple[Inputs, Float[Array, "n D"]],
-    rows: Int[Array, "t b"],
-    test: tuple[Inputs, Float[Array, "h D"]],
-    rates: Float[Array, "2"],
-) -> tuple[MixtureNetwork, optax.OptState, Float[Array, ""]]:
-    """Some steps, and the mean log density of the held-out rows."""
-    optimiser = optax.adamw(rates[0], weight_decay=rates[1])
-    x, y = data
-    Carry = tuple[MixtureNetwork, optax.OptState]
-
-    def loss(network: MixtureNetwork, index: Array) -> Array:
-        return -log_density(network(x.take(index)), y[index]).mean()
-
-    def body(carry: Carry, index: Array) -> tuple[Carry, None]:
-        network, state = carry
-        updates, state = optimiser.update(jax.grad(loss)(network, index), state, network)
-        return (optax.apply_updates(network, updates), state), None
-
-    (network, adam), _ = jax.lax.scan(body, (network, adam), rows)
-    return network, adam, log_density(network(test[0]), test[1]).mean()

@@ -94,6 +94,27 @@ class Components(NamedTuple):
         centre = (weight * mean).sum(1)
         return centre, (weight * (variance + (mean - centre[:, None]) ** 2)).sum(1)
 
+    def integrated_square(self) -> Float[np.ndarray, " n"]:
+        """∫ p_n(z)² dz = sum_kl π_k π_l N(m_k | m_l, Σ_k + Σ_l)."""
+        total = self.log_weight[:, :, None] + self.log_weight[:, None] - 0.5 * self.n_outputs * LOG_2PI
+        if self.basis is not None and self.basis.shape[:2] != (1, 1):  # axes of their own: whole covariances
+            basis, variance = self.basis, np.broadcast_to(self.variance, self.mean.shape)
+            covariance = (basis * variance[:, :, None]) @ np.swapaxes(basis, 2, 3)
+            mean = (basis @ self.mean[..., None])[..., 0]
+            both = covariance[:, :, None] + covariance[:, None]
+            gap = (mean[:, :, None] - mean[:, None])[..., None]
+            squares = (np.swapaxes(gap, 3, 4) @ np.linalg.solve(both, gap))[..., 0, 0]
+            return np.exp(logsumexp(total - 0.5 * (squares + np.linalg.slogdet(both)[1]), axis=(1, 2)))
+        variance = np.broadcast_to(self.variance, self.mean.shape)
+        for j in range(self.mean.shape[2]):
+            spread = variance[:, :, None, j] + variance[:, None, :, j]
+            gap = self.mean[:, :, None, j] - self.mean[:, None, :, j]
+            total = total - 0.5 * (gap**2 / spread + np.log(spread))
+        left = self.n_outputs - self.mean.shape[2]
+        if self.outside is not None and left:
+            total = total - 0.5 * left * np.log(self.outside[:, :, None] + self.outside[:, None])
+        return np.exp(logsumexp(total, axis=(1, 2)))
+
     def sample(
         self, chance: Float[np.ndarray, "n s"], normal: Float[np.ndarray, "n s D"]
     ) -> Float[np.ndarray, "n s D"]:
@@ -120,6 +141,34 @@ class Components(NamedTuple):
         if len(reached) == 1:
             return np.searchsorted(reached[0], chance, side="right")
         return np.stack([np.searchsorted(r, u, side="right") for r, u in zip(reached, chance, strict=True)])
+
+
+def mixed(parts: list[Components], weights: Float[np.ndarray, " m"]) -> Components:
+    """The mixture of mixtures, with these weights: their components side by side."""
+    rows, outputs = parts[0].n_rows, parts[0].n_outputs
+    logs, means, variances, bases = [], [], [], []
+    own = any(part.basis is not None for part in parts)
+    for part, weight in zip(parts, weights, strict=True):
+        shape = (rows, part.n_components)
+        logs.append(np.broadcast_to(part.log_weight + np.log(weight), shape))
+        basis, mean, variance = part.basis, part.mean, np.broadcast_to(part.variance, part.mean.shape)
+        if own and basis is None:
+            basis = np.eye(outputs)[None, None]
+        if basis is not None and basis.shape[3] < outputs:
+            # the directions outside, as columns of a basis of all
+            assert part.outside is not None
+            rest = np.linalg.svd(basis, full_matrices=True)[0][..., basis.shape[3] :]
+            basis = np.concatenate([basis, rest], axis=3)
+            left = rest.shape[3]
+            mean = np.concatenate([mean, np.zeros((*shape, left))], axis=2)
+            beyond = np.broadcast_to(part.outside[..., None], (*shape, left))
+            variance = np.concatenate([variance, beyond], axis=2)
+        means.append(mean)
+        variances.append(variance)
+        if basis is not None:
+            bases.append(np.broadcast_to(basis, (*shape, outputs, outputs)))
+    log_weight, mean, variance = (np.concatenate(arrays, axis=1) for arrays in (logs, means, variances))
+    return Components(log_weight, mean, variance, np.concatenate(bases, axis=1) if own else None)
 
 
 class Univariate(NamedTuple):

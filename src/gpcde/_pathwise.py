@@ -20,8 +20,8 @@ from ._bound import Model, cast_inputs
 from ._compile import compiled
 from ._density import ConditionalDensity
 from ._forms import inverse_cholesky
-from ._input_maps import Project
-from ._inputs import AnyArray, Inputs, Numbers, linear
+from ._input_maps import Bend, InputMap, Project
+from ._inputs import AnyArray, Inputs, Numbers
 from ._kernels import RBF, Kernel, Matern32, Matern52, Product, Stationary
 from ._mixing import GaussianMixing, Identity
 from ._posterior import Shared, Statistics
@@ -68,6 +68,11 @@ def _features(h: Float[Array, "n h"], path_frequencies: Float[Array, "h F"]) -> 
     return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
 
 
+def _base(input_map: InputMap) -> InputMap:
+    """The part of a map that may hold A."""
+    return input_map.base if isinstance(input_map, Bend) else input_map
+
+
 @compiled
 def draw_path(key: PRNGKeyArray, model: Model, posterior: Statistics | Shared) -> Path:
     """A draw of everything that is uncertain."""
@@ -81,8 +86,8 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: Statistics | Shared) -
     v = q.sample(jax.random.normal(keys[2], q.mean.shape))
     correction = whitener.T @ (v - whitener @ (_features(z, where) @ weights))
     projection, mixing = None, None
-    if isinstance(model.input_map, Project):
-        a = model.input_map
+    a = _base(model.input_map)
+    if isinstance(a, Project):
         projection = a.mean + jnp.exp(a.log_std) * jax.random.normal(keys[3], a.mean.shape)
     if isinstance(model.mixing, GaussianMixing):
         p = model.mixing
@@ -97,11 +102,11 @@ def follow(model: Model, path: Path, x: Inputs, w: Float[AnyArray, "k d"]) -> Fl
     """f at every x and w, along one path."""
     model = wide(model)
     x = cast_inputs(model, x)
-    if path.projection is None:
-        context = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.noise_dim)))
-    else:
-        context = linear(x, path.projection)
-    h = model.input_map.join(context, jnp.asarray(w)[None])
+    input_map = model.input_map
+    if path.projection is not None:  # without noise, A is its mean: here, the draw
+        input_map = eqx.tree_at(lambda m: _base(m).mean, input_map, path.projection)  # type: ignore[attr-defined]
+    context = input_map.context(x, jnp.zeros((x.n_rows, input_map.noise_dim)))
+    h = input_map.join(context, jnp.asarray(w)[None])
     n, k, width = h.shape
     flat = h.reshape(n * k, width)
     f = _features(flat, path.frequencies) @ path.weights + model.kernel(flat, model.inducing_points) @ path.correction

@@ -84,7 +84,13 @@ def is_frame(X: Any) -> bool:
 
 def has_categories(X: Any) -> bool:
     """Whether a data frame has a column that is no number."""
-    return is_frame(X) and any(_is_category(X[name]) for name in X.columns)
+    if not is_frame(X):
+        return False
+    names = list(X.columns)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"X has several columns named {twice}: give each a name of its own")
+    return any(_is_category(X[name]) for name in names)
 
 
 def _is_category(column: Any) -> bool:
@@ -92,6 +98,8 @@ def _is_category(column: Any) -> bool:
     if kind.startswith(("category", "categorical", "enum", "string", "str", "utf8")):
         return True
     values = np.asarray(column)
+    if values.dtype.kind in "mM":
+        raise ValueError(f"column {column.name} of X holds dates or times: turn them into numbers first")
     return values.dtype.kind in "OUT" and any(isinstance(v, str) for v in values.tolist())
 
 
@@ -103,7 +111,7 @@ def read_frame(X: Any) -> Table:
         if _is_category(column):
             values = np.array(np.asarray(column), object)
             for row, value in enumerate(values.tolist()):
-                if value is None or value != value or str(value) == "<NA>":
+                if value is None or type(value).__name__ == "NAType" or value != value:
                     raise ValueError(
                         f"column {name} of X has a missing value in row {row}: fill it (a level of its own will do), "
                         "or drop the row"

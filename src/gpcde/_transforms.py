@@ -61,6 +61,11 @@ class OutputTransform(NamedTuple):
     def affine(self) -> bool:
         return self.kind == "identity"
 
+    def same_as(self, other: "OutputTransform") -> bool:
+        """Whether both do the same."""
+        same = (self.kind, self.low, self.high) == (other.kind, other.low, other.high)
+        return same and np.array_equal(self.location, other.location) and np.array_equal(self.scale, other.scale)
+
     def column(self, index: int | list[int]) -> "OutputTransform":
         """The transform of one output, or of some."""
         keep = np.atleast_1d(index)

@@ -1,6 +1,5 @@
 """Looking on while a model trains: history, progress, callbacks, checkpoints, and when to stop."""
 
-import copy
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +35,15 @@ class Watch:
     def __init__(
         self, model: "GPCDE", held: Batch | None, steps: int, exact: bool, jacobian: float, task: dict[str, Any]
     ) -> None:
-        self.model, self.held, self.steps, self.exact, self.jacobian, self.task = (
-            model,
-            held,
-            steps,
-            exact,
-            jacobian,
-            task,
-        )
-        self.best: State | None = None
-        self._best_bound, self._waited, self._earlier = -np.inf, 0, -np.inf
+        self.model, self.held, self.task = model, held, task
+        self.steps, self.exact, self.jacobian = steps, exact, jacobian
+        # with early stopping: the best state, its bound, and how many chunks have passed since
+        pause: tuple[State | None, float, int] = getattr(model, "pause_", (None, -np.inf, 0))
+        self.best, self._best_bound, self._waited = pause
         self._saved, self._first = time.monotonic(), int(model.state_.step)
-        past = model.history_["seconds"]
-        self._seconds = float(past[-1]) if len(past) else 0.0
+        self._earlier, self._seconds = -np.inf, 0.0
+        if len(model.history_["step"]):  # training that is resumed goes on as if nothing had been
+            self._earlier, self._seconds = (float(model.history_[name][-1]) for name in ("bound", "seconds"))
 
     def __enter__(self) -> "Watch":
         verbose = self.model.verbose
@@ -69,7 +64,8 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         self._bar.close()
         if self._context is not None and error[0] is None:
-            self._context.call_on_fit_task_end(estimator=self.model, fitted_estimator=self.model, **self.task)
+            learnt = {"state_": self.model.state_ if self.best is None else on_host(self.best)}
+            self._context.call_on_fit_task_end(estimator=self.model, reconstruction_attributes=learnt, **self.task)
 
     def __call__(self, state: State, record: Record) -> bool:
         """Note what happened; True where training should stop."""
@@ -91,9 +87,11 @@ class Watch:
         if self._context is not None:
             part = self._context.subcontext(task_name="steps")
             part.call_on_fit_task_begin(estimator=model, **self.task)
-            fitted = {"fitted_estimator": lambda: copy.copy(model)}
-            stop = bool(part.call_on_fit_task_end(estimator=model, **fitted, **self.task)) or stop
+            learnt = {"state_": model.state_}
+            stop = part.call_on_fit_task_end(estimator=model, reconstruction_attributes=learnt, **self.task) or stop
         if due and model.checkpoint is not None:
+            best = None if self.best is None else on_host(self.best)
+            model.pause_ = best, self._best_bound, self._waited
             model.save(model.checkpoint)
             self._saved = time.monotonic()
         return stop

@@ -6,24 +6,17 @@ The data are made here, from a law that is known, so the picture can set the est
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from ._bound import whole
-from ._initialise import Design, start
-from ._inputs import make_inputs
-from ._precision import scope
-from ._predict import log_density
-from ._quadrature import evenly_spaced
-from ._schedule import Geometric
-from ._train import Record, State, Trainer, train
+from ._gpcde import GPCDE
 
-STEPS = 300
+CUT = 0.5
+"""Where the last panel cuts through the density."""
 
 
-def branches(x: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def branches(x: Float[np.ndarray, "*n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The truth: a mixture of two sine branches, the upper one likelier on the right, with noise that grows."""
     upper = 1 / (1 + np.exp(-2 * x))
     return upper, np.sin(2 * x) + 1.2, np.sin(2 * x) - 1.2, 0.1 + 0.15 * (x + 2) / 2
@@ -35,36 +28,9 @@ def sample(rng: np.random.Generator, n: int) -> tuple[Float[np.ndarray, " n"], F
     return x, np.where(rng.random(n) < upper, high, low) + spread * rng.standard_normal(n)
 
 
-def true_density(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def true_density(x: Float[np.ndarray, "*n"], y: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
     upper, high, low, spread = branches(x)
     return upper * norm.pdf(y, high, spread) + (1 - upper) * norm.pdf(y, low, spread)
-
-
-class Fitted:
-    """A trained model of one input and one output, in the user's units."""
-
-    def __init__(self, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], design: Design) -> None:
-        self.centre, self.scale = (x.mean(), y.mean()), (x.std(), y.std())
-        inputs, outputs = self._standard(x, y)
-        key = jax.random.key(0)
-        state = start(key, inputs, outputs, design)
-        trainer = Trainer.create(len(y), Geometric.create(0.03, 0.003, STEPS), 1.0)
-        self.state: State
-        self.records: list[Record]
-        self.state, self.records = train(trainer, key, state, whole(inputs, outputs), STEPS, len(y))
-
-    def _standard(self, x: np.ndarray, y: np.ndarray):  # type: ignore[no-untyped-def]
-        standard = [(v - c) / s for v, c, s in zip((x, y), self.centre, self.scale, strict=True)]
-        return make_inputs(standard[0][:, None]), standard[1][:, None]
-
-    def log_density(self, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        inputs, outputs = self._standard(x, y)
-        nodes, weights = np.zeros((1, 0)), np.zeros(1)
-        if self.state.model.latents.dim:
-            nodes, weights = evenly_spaced(201)
-        model, posterior = self.state.model, self.state.posterior
-        logs = log_density(model, posterior, inputs, outputs, nodes, weights)
-        return np.asarray(logs) - np.log(self.scale[1])
 
 
 def main(path: Path = Path("demo.png")) -> None:
@@ -73,35 +39,32 @@ def main(path: Path = Path("demo.png")) -> None:
     rng = np.random.default_rng(0)
     x, y = sample(rng, 400)
     test_x, test_y = sample(rng, 2000)
-    with scope():
+    models = {"GP-CDE": GPCDE(random_state=0), "GP regression": GPCDE(inference="none", random_state=0)}
+    scores = {"the truth": np.log(true_density(test_x, test_y)).mean()}
+    for name, model in models.items():
         began = time.perf_counter()
-        model = Fitted(x, y, Design("free-form", inducing=50, points=50, rule="even"))
-        seconds = time.perf_counter() - began
-        plain = Fitted(x, y, Design("none", inducing=50))
-        scores = {
-            "the truth": np.log(true_density(test_x, test_y)).mean(),
-            "GP-CDE": model.log_density(test_x, test_y).mean(),
-            "GP regression": plain.log_density(test_x, test_y).mean(),
-        }
-        print(
-            f"GP-CDE learnt p(y|x) from {len(x)} rows in {seconds:.1f} s. Mean log density of {len(test_x)} test rows:"
-        )
-        for name, score in scores.items():
-            print(f"  {name:14s} {score:7.3f}")
+        scores[name] = model.fit(x[:, None], y).score(test_x[:, None], test_y)
+        if name == "GP-CDE":
+            print(f"GP-CDE learnt p(y|x) from {len(x)} rows in {time.perf_counter() - began:.1f} s.")
+    print(f"Mean log density of {len(test_x)} test rows:")
+    for name, score in scores.items():
+        print(f"  {name:14s} {score:7.3f}")
 
-        across, up = np.linspace(-2, 2, 121), np.linspace(-3.2, 3.2, 161)
-        grid_x, grid_y = (a.ravel() for a in np.meshgrid(across, up))
-        pictures = {
-            "the truth": true_density(grid_x, grid_y),
-            "GP-CDE": np.exp(model.log_density(grid_x, grid_y)),
-            "GP regression": np.exp(plain.log_density(grid_x, grid_y)),
-        }
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True, layout="constrained")
-    for axis, (name, density) in zip(axes, pictures.items(), strict=True):
-        axis.pcolormesh(across, up, density.reshape(len(up), len(across)), vmax=1.6, shading="gouraud", rasterized=True)
+    across, up = np.linspace(-2, 2, 121), np.linspace(-3.2, 3.2, 161)
+    pictures = {"the truth": true_density(across[:, None], up)}
+    pictures |= {name: model.predict_density(across[:, None]).pdf_grid(up) for name, model in models.items()}
+    figure, axes = plt.subplots(1, 4, figsize=(15, 4), layout="constrained")
+    for axis, (name, density) in zip(axes, pictures.items(), strict=False):
+        axis.pcolormesh(across, up, density.T, vmax=1.6, shading="gouraud", rasterized=True)
         axis.scatter(x, y, s=4, c="white", alpha=0.5, linewidths=0)
-        axis.set(title=f"{name}: mean log density {scores[name]:.2f}", xlabel="x")
-    axes[0].set_ylabel("y")
+        axis.axvline(CUT, c="white", lw=0.5)
+        axis.set(title=f"{name}: mean log density {scores[name]:.2f}", xlabel="x", ylabel="y", ylim=(-3.2, 3.2))
+    band = models["GP-CDE"].sample_densities([[CUT]], 50, random_state=0).band(0.9, up)
+    axes[3].fill_between(up, band.lower[0], band.upper[0], alpha=0.4, label="GP-CDE, 90 % band")
+    axes[3].plot(up, band.mean[0], label="GP-CDE, mean")
+    axes[3].plot(up, true_density(np.full_like(up, CUT), up), "k--", lw=1, label="the truth")
+    axes[3].set(title=f"at x = {CUT}", xlabel="y")
+    axes[3].legend()
     figure.savefig(path, dpi=110)
     print(f"The picture: {path.resolve()}")
     if plt.get_backend().lower() != "agg":

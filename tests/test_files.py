@@ -1,0 +1,299 @@
+"""Files: what is read is what was written, to the bit, and what cannot be read is refused with the reason."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+from safetensors import safe_open
+
+import gpcde
+from gpcde import FileError, _estimator, _files
+from gpcde._cvae import Autoencoder
+from gpcde._files import FORMAT, KNOWN, _digest, read, write
+from gpcde._input_maps import Bend, Concatenate, Project, Warp
+from gpcde._inputs import make_inputs
+from gpcde._kde import Bandwidths
+from gpcde._kernels import RBF, Linear, Matern32, Matern52, One, Polynomial
+from gpcde._latents import FreeForm, GaussianLatents, NoLatents
+from gpcde._mdn import MixtureNetwork
+from gpcde._mixing import GaussianMixing, Identity, PointMixing
+from gpcde._networks import MLP
+from gpcde._posterior import Shared, Statistics
+from gpcde._tables import Category, Features
+from gpcde._train import Local, State, Trainer
+from gpcde._transforms import OutputTransform
+from small import MODELS, fitted
+
+Arrays = dict[str, np.ndarray]
+
+
+def numbers(*shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(shape).normal(size=shape))
+
+
+def make_state() -> State:
+    kernel = RBF.create((0, 1), [0.5, 2.0]) * Matern52.create((2,))
+    latents = GaussianLatents(None, 1, "importance", 3)
+    model = gpcde.Model(kernel, numbers(4, 3), Concatenate(2), latents, Identity(2), numbers(), False, 1e-5)
+    return Trainer.create(5).init(model, Shared(numbers(4, 2), numbers(4, 4)), numbers(5, 2))
+
+
+def make_network() -> MLP:
+    return MLP.create(jax.random.key(0), (3, 4, 1))
+
+
+MAKE: dict[str, Callable[[], Any]] = {
+    "Model": lambda: make_state().model,
+    "Inputs": lambda: make_inputs(np.ones((2, 1)), [[0], [2]], (3,)),
+    "Concatenate": lambda: Concatenate(3),
+    "Project": lambda: Project(numbers(3, 2), numbers(3, 2), 0.7),
+    "Bend": lambda: Bend(Project(numbers(2, 2), numbers(2, 2)), make_network(), 1, 0.25),
+    "Warp": lambda: Warp(make_network(), 1, 3.0),
+    "RBF": lambda: RBF.create((0, 2), [1.0, 3.0], 0.3),
+    "Matern32": lambda: Matern32.create(2),
+    "Matern52": lambda: Matern52.create((1,), 0.1),
+    "Linear": lambda: Linear.create(2),
+    "Polynomial": lambda: Polynomial.create(2, 3),
+    "Sum": lambda: RBF.create(1) + One(),
+    "Product": lambda: RBF.create(1) * (Linear.create(1) + One()),
+    "One": One,
+    "NoLatents": NoLatents,
+    "FreeForm": lambda: FreeForm.create(2, 4, "even"),
+    "GaussianLatents": lambda: GaussianLatents(make_network(), 1, "draws", 7, True),
+    "Identity": lambda: Identity(4),
+    "PointMixing": lambda: PointMixing(numbers(3, 2), numbers(2, 3).T, False, 2.0),
+    "GaussianMixing": lambda: GaussianMixing.create(numbers(3, 2)),
+    "MLP": make_network,
+    "MixtureNetwork": lambda: MixtureNetwork(make_network(), 5, 2),
+    "Autoencoder": lambda: Autoencoder(make_network(), make_network(), numbers(), 2, True, False, 0.1),
+    "Bandwidths": lambda: Bandwidths(np.ones(2), np.zeros(0), np.full(1, 0.5)),
+    "Statistics": lambda: Statistics(numbers(3, 3), numbers(3, 1)),
+    "Shared": lambda: Shared(numbers(3, 1), numbers(3, 3)),
+    "Category": lambda: Category(3, ("a", 1, 2.5, True)),
+    "Features": lambda: Features(("a", "b"), (1,), np.ones(1), np.full(1, 2.0), (Category(0, ("u", "v")),)),
+    "Local": lambda: jax.tree.map(np.asarray, Local(numbers(2, 1), numbers(2, 1), numbers(2, 1), jnp.arange(2))),
+    "State": make_state,
+    "OutputTransform": lambda: OutputTransform("log", 0.0, np.inf, np.ones(2), np.full(2, 3.0)),
+    "ScaleByAdamState": lambda: jax.tree.map(np.asarray, make_state().adam._replace(mu=np.ones(2), nu=np.ones(2))),
+}
+
+
+def test_every_class_that_may_be_in_a_file_is_tried_here() -> None:
+    assert set(MAKE) == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_what_is_read_is_what_was_written(name: str, tmp_path: Path) -> None:
+    value = MAKE[name]()
+    write(tmp_path / "file", "a kind", value)
+    kind, again = read(tmp_path / "file")
+    assert kind == "a kind"
+    assert type(again) is type(value) is KNOWN[name]
+    assert eqx.tree_equal(again, value, typematch=True)
+
+
+def test_plain_values_and_arrays_of_all_sorts(tmp_path: Path) -> None:
+    value: dict[str, Any] = {
+        "plain": [None, True, 3, -0.1, "ü", (1, (2.5, "x")), [], (), {}],
+        "far": (np.inf, -np.inf),
+        "odd": [
+            np.zeros((0, 3)),
+            np.array(1.5),
+            np.arange(6).reshape(2, 3).T,
+            np.array([True]),
+            np.ones(1, np.float32),
+        ],
+    }
+    write(tmp_path / "file", "kind", value | {"nan": np.nan, "numpy": (np.int64(3), np.float64(0.1), np.bool_(False))})
+    again = read(tmp_path / "file")[1]
+    assert np.isnan(again.pop("nan"))
+    assert again.pop("numpy") == (3, 0.1, False)
+    assert eqx.tree_equal(again, value, typematch=True)
+
+
+@pytest.mark.parametrize("value", [object(), print, {1, 2}, 1j])
+def test_what_has_no_place_in_a_file_is_not_written(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=f"cannot write .here.1: a {type(value).__name__} has no place"):
+        write(tmp_path / "file", "kind", {"here": [1, value]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def answers(model: Any, X: Any, y: np.ndarray) -> list[np.ndarray]:
+    density = model.predict(X, return_density=True)
+    return [density.log_pdf(y), density.mean(), density.quantile([0.1, 0.9])]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_from_a_file_answers_alike(name: str, tmp_path: Path) -> None:
+    model, X, y = fitted(name)
+    model.save(tmp_path / "model")
+    again = gpcde.load(tmp_path / "model")
+    assert type(again) is type(model)
+    assert again.get_params() == model.get_params()
+    for one, other in zip(answers(model, X, y), answers(again, X, y), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for attribute in set(vars(model)) - set(model.get_params()):
+        one, other = (getattr(m, attribute) for m in (again, model))
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("name", ["categories", "mdn of categories"])
+def test_a_model_from_a_file_still_knows_its_columns(name: str, tmp_path: Path) -> None:
+    model, X, _ = fitted(name)
+    model.save(tmp_path / "model")
+    again = gpcde.load(str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(X.rename(columns={"a": "b"}))
+    with pytest.raises(ValueError, match="'nowhere', never seen"):
+        again.predict(X.assign(town="nowhere"))
+
+
+# what is refused
+
+
+def rewrite(path: Path, change: Callable[[dict[str, str], Arrays, Any], Any], seal: bool = True) -> None:
+    """Change a file's metadata, arrays or description; with `seal`, its digest is made to fit."""
+    with safe_open(path, "np") as file:
+        metadata, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    description = json.loads(metadata["description"])
+    change(metadata, arrays, description)
+    metadata["description"] = json.dumps(description)
+    if seal:
+        metadata["digest"] = _digest(metadata["description"], arrays)
+    safetensors.numpy.save_file(arrays, path, metadata)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    fitted("none")[0].save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def learnt(description: Any) -> Any:
+    return description["value"]["dict"]["learnt"]["dict"]
+
+
+def grow(_: Any, arrays: Arrays, description: Any) -> None:
+    """q(u) of one inducing point more than there are, and the description says so."""
+    for name, shape in {"G": (9, 9), "H": (9, 1)}.items():
+        place = learnt(description)["state_"]["fields"]["posterior"]["fields"][name]
+        arrays[place["array"]] = np.zeros(shape)
+        place["shape"] = list(shape)
+
+
+CHANGES: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
+    "newer": (
+        lambda m, a, d: m.update(gpcde=str(FORMAT + 1), version="9.1"),
+        "by gpcde 9.1, in a newer format.*upgrade",
+    ),
+    "no number": (lambda m, a, d: m.update(gpcde="one"), "newer format"),
+    "class": (lambda m, a, d: learnt(d)["state_"].update({"class": "Popen"}), "holds a Popen, which this version"),
+    "kind": (lambda m, a, d: d.update(kind="object"), "said to hold a object, and does not"),
+    "inner kind": (lambda m, a, d: d["value"]["dict"].update(kind="object"), "holds a object, which this version"),
+    "array": (lambda m, a, d: a.pop(sorted(a)[0]), "array .* is missing"),
+    "shape": (lambda m, a, d: a.update({sorted(a)[0]: np.zeros((3, 3))}), r"is float64 \[3, 3\], but should be"),
+    "type": (
+        lambda m, a, d: a.update({".learnt.state_.step": np.zeros((), np.float32)}),
+        "float32 .*, but should be int32",
+    ),
+    "q(u)": (grow, "do not fit together"),
+    "outputs": (lambda m, a, d: learnt(d).update(n_outputs_=2), "outputs do not fit its model"),
+    "field": (lambda m, a, d: learnt(d)["state_"]["fields"].pop("model"), "description does not fit"),
+    "state": (lambda m, a, d: learnt(d).update(state_=[1]), "holds no training state"),
+    "no state": (lambda m, a, d: learnt(d).pop("state_"), "do not fit together"),
+    "attribute": (lambda m, a, d: learnt(d).update(predict=3), "unknown attributes .'predict'"),
+    "parameter": (lambda m, a, d: d["value"]["dict"]["params"]["dict"].update(depth=3), "'depth'"),
+    "no parts": (lambda m, a, d: d.update(value=3), "do not fit together"),
+    "no kind": (lambda m, a, d: d.pop("kind"), "description does not fit"),
+    "form": (lambda m, a, d: d["value"]["dict"].update(learnt={"call": "exit"}), r"unknown form, \['call'\]"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_whose_parts_do_not_fit_is_refused(change: str, path: Path) -> None:
+    """Someone who changes a file may fit the digest too."""
+    rewrite(path, CHANGES[change][0])
+    with pytest.raises(FileError, match=CHANGES[change][1]) as error:
+        gpcde.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_an_untouched_rewritten_file_is_not_refused(path: Path) -> None:
+    """What is refused above is refused for what was changed."""
+    rewrite(path, lambda m, a, d: None)
+    assert isinstance(gpcde.load(path), gpcde.GPCDE)
+
+
+def test_a_network_that_does_not_fit_its_columns_is_refused(tmp_path: Path) -> None:
+    fitted("mdn")[0].save(tmp_path / "model")
+    rewrite(tmp_path / "model", lambda m, a, d: learnt(d)["features_"]["fields"]["numbers"]["tuple"].append(2))
+    with pytest.raises(FileError, match="do not fit together"):
+        gpcde.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 1.0])
+def test_a_changed_byte_is_noticed(where: float, path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    header = 8 + int.from_bytes(content[:8], "little")
+    content[header + int(where * (len(content) - header - 1))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="altered after it was written"):
+        gpcde.load(path)
+
+
+def test_a_changed_description_is_noticed(path: Path) -> None:
+    rewrite(path, lambda m, a, d: learnt(d).update(n_seen_=1), seal=False)
+    with pytest.raises(FileError, match="altered after it was written"):
+        gpcde.load(path)
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_a_file_that_was_cut_off_is_noticed(size: int, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(FileError, match="no gpcde model, or was cut off"):
+        gpcde.load(path)
+
+
+def test_other_files_are_told_from_models(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a story, and nothing else\n" * 10)
+    with pytest.raises(FileError, match="no gpcde model"):
+        gpcde.load(tmp_path / "text")
+    safetensors.numpy.save_file({"a": np.ones(3)}, tmp_path / "other")
+    with pytest.raises(FileError, match="not one that gpcde wrote"):
+        gpcde.load(tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match="there is no file .*nothing"):
+        gpcde.load(tmp_path / "nothing")
+    assert issubclass(FileError, ValueError)
+
+
+# writing
+
+
+def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def full_disk(arrays: Arrays, target: Path, metadata: dict[str, str]) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        fitted("mdn")[0].save(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_nothing_in_a_file_is_ever_run() -> None:
+    """Neither module knows of a way to run what it reads."""
+    for module in (_files, _estimator):
+        source = Path(str(module.__file__)).read_text()
+        assert not [
+            word for word in ("pickle", "eval(", "exec(", "import_module", "getattr(builtins") if word in source
+        ]
