@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.integrate import dblquad
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -71,7 +70,10 @@ STACKS: dict[str, tuple[Any, Any]] = {
         lambda: rows(outputs=2),
     ),
     "alike outputs": (
-        lambda: [("p", GPCDE(latent_dim=1, output_dim=2, **QUICK)), ("none", GPCDE(output_dim=1, inference="none"))],
+        lambda: [
+            ("p", GPCDE(latent_dim=1, output_dim=2, **QUICK)),
+            ("none", GPCDE(output_dim=1, inference="none", **QUICK)),
+        ],
         lambda: rows(outputs=3),
     ),
 }
@@ -97,11 +99,11 @@ def test_the_stack_is_the_weighted_sum_of_its_members(name: str, tmp_path: Path)
     assert [type(member) for _, member in again.estimators] == [type(member) for _, member in make()]
 
 
-def test_a_stack_is_better_than_its_members() -> None:
-    """Half of the rows of a wide law and half of a narrow one: neither Gaussian nor KDE of few rows is best alone."""
-    X, y = rows(300)
-    X_new, y_new = rows(1000, seed=1)
-    model = Stacked([("linear", LinearGaussian()), ("kde", KDE()), ("near", ConditionalKDE())]).fit(X, y)
+def test_a_stack_is_no_worse_than_its_members() -> None:
+    """Or as good as the best, on rows that none has seen."""
+    X, y = rows(100)
+    X_new, y_new = rows(500, seed=1)
+    model = Stacked([("linear", LinearGaussian()), ("kde", KDE()), ("near", ConditionalKDE())], cv=3).fit(X, y)
     assert model.score(X_new, y_new) > max(member.score(X_new, y_new) for member in model.members_) - 0.02
 
 
@@ -144,18 +146,19 @@ def test_members_with_one_transform_may_have_one() -> None:
 
 
 def make_components(form: str, seed: int, components: int = 3, rows: int = 2, outputs: int = 2) -> Components:
-    """Axes, a shared direction with a remainder, or any covariances."""
+    """Axes, a shared direction with a remainder, any covariances, or directions of their own with a remainder."""
     rng = np.random.default_rng(seed)
     log_weight = np.log(rng.dirichlet(np.ones(components), rows))
-    width = 1 if form == "shared" else outputs
+    width = 1 if "shared" in form or "remainder" in form else outputs
     mean, variance = rng.normal(size=(rows, components, width)), rng.uniform(0.1, 1, size=(rows, components, width))
     if form == "axes":
         return Components(log_weight, mean, variance)
     if form == "shared":
         basis = np.linalg.qr(rng.normal(size=(outputs, 1)))[0][None, None]
         return Components(log_weight, mean, variance, basis, rng.uniform(0.1, 0.5, size=(1, components)))
-    own = np.linalg.qr(rng.normal(size=(rows, components, outputs, outputs)))[0]
-    return Components(log_weight[:1], mean, variance, own)
+    own = np.linalg.qr(rng.normal(size=(rows, components, outputs, width)))[0]
+    outside = rng.uniform(0.1, 0.5, size=(rows, components)) if width < outputs else None
+    return Components(log_weight[:1], mean, variance, own, outside)
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
@@ -171,17 +174,14 @@ def test_mixtures_of_mixtures_are_sums(forms: tuple[str, ...], outputs: int) -> 
     np.testing.assert_allclose(whole.moments()[0], moments, rtol=1e-9)
 
 
-@pytest.mark.parametrize("form", ["axes", "shared", "own"])
+@pytest.mark.parametrize("form", ["axes", "shared", "own", "own and a remainder"])
 def test_the_integral_of_the_square(form: str) -> None:
-    """By adaptive quadrature over the plane."""
+    """By the trapezoidal rule over the plane, whose error is nothing for smooth functions that vanish at the edges."""
     c = make_components(form, 0)
-    for row, got in enumerate(c.integrated_square()):
-        one = c.take(slice(row, row + 1))
-
-        def square(v: float, u: float, one: Components = one) -> float:
-            return float(np.exp(2 * one.log_pdf(np.array([[[u, v]]])))[0, 0])
-
-        assert got == pytest.approx(dblquad(square, -6, 6, -6, 6, epsabs=1e-6, epsrel=1e-6)[0], rel=1e-4)
+    line = np.linspace(-9, 9, 300)
+    plane = np.stack(np.meshgrid(line, line), axis=2).reshape(1, -1, 2)
+    expected = np.exp(2 * c.log_pdf(np.broadcast_to(plane, (2, *plane.shape[1:])))).sum(1) * (line[1] - line[0]) ** 2
+    np.testing.assert_allclose(c.integrated_square(), expected, rtol=1e-6)
 
 
 def test_the_integral_of_the_square_does_not_depend_on_the_form() -> None:

@@ -25,7 +25,7 @@ from ._quadrature import evenly_spaced, quasi_random
 
 T = TypeVar("T")
 
-LINE, CLOUD = 201, 1024
+LINE, CLOUD = 101, 1024
 """How many components a prediction has: evenly spaced along one latent, quasi-random in more dimensions."""
 
 PAIRS_AT_ONCE = 2**16
@@ -75,7 +75,7 @@ def _mixture(
 def along_path(model: Model, path: Path, inputs: Inputs) -> Source:
     """The mixtures of these inputs if f (and A, and P) were this one."""
     # without the spread of f the components are narrower: more of them
-    w, log_weight, _ = nodes(model.latents.dim, 0, 2 * LINE - 1, 2 * CLOUD)
+    w, log_weight, _ = nodes(model.latents.dim, 0, 4 * LINE - 3, 2 * CLOUD)
     noise = np.full((1, 1, 1), np.exp(float(model.log_noise_variance)))
     if path.mixing is not None:
         basis, scale, right = np.linalg.svd(np.asarray(path.mixing), full_matrices=False)

@@ -159,6 +159,12 @@ class CVAE(DensityEstimator):
             raise ValueError(f"noise_variance must be positive, or None to learn it, got {self.noise_variance!r}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout!r}")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, or None to choose it, got {self.learning_rate!r}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        if self.architecture == "images" and self.y_transform is not None:
+            raise ValueError("architecture='images' takes y as it is, between 0 and 1: leave y_transform out")
         self._check_whole("latent_dim", "max_epochs", "batch_size", "patience")
         self.__dict__.pop("network_", None)
         images = self.architecture == "images"
@@ -247,9 +253,9 @@ class CVAE(DensityEstimator):
             rows = slice(begin, min(begin + size, len(z)))
             noise = rng.standard_normal((rows.stop - begin, draws, self.latent_dim))
             with scope():
-                logs = _log_ratios(
-                    self.network_, x.take(rows), jnp.asarray(z[rows]), jnp.asarray(noise), method == "importance"
-                )
+                network = jax.tree.map(jnp.asarray, self.network_)
+                part = jnp.asarray(z[rows]), jnp.asarray(noise)
+                logs = _log_ratios(network, x.take(rows), *part, method == "importance")
             out[rows] = logsumexp(np.asarray(logs), axis=1) - np.log(draws)
         return out - self.transform_.log_slope(z).sum(1)
 

@@ -6,7 +6,7 @@ coverage   how often the regions of level α hold y_n, against α
 cde_loss   mean_n ∫ p(y|x_n)² dy - 2 p(y_n|x_n): the squared error of the density itself, a constant apart
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def pit(density: ConditionalDensity, y: Numbers) -> np.ndarray:
+@runtime_checkable
+class Density(Protocol):
+    """What calibration asks of a density: `ConditionalDensity` has it, and so do densities known by their samples."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_outputs(self) -> int: ...
+
+    def log_pdf(self, y: Numbers) -> np.ndarray: ...
+
+    def cdf(self, y: Numbers) -> np.ndarray: ...
+
+    def sample(self, size: int = ..., random_state: int | np.random.Generator | None = ...) -> np.ndarray: ...
+
+
+def pit(density: Density, y: Numbers) -> np.ndarray:
     """F(y_n|x_n): n, or n × outputs."""
     return density.cdf(y)
 
@@ -38,7 +54,7 @@ def uniformity(values: Float[np.ndarray, "*n"]) -> Uniformity:
 
 
 def hpd_pit(
-    density: ConditionalDensity, y: Numbers, draws: int = 1000, random_state: int | np.random.Generator | None = 0
+    density: Density, y: Numbers, draws: int = 1000, random_state: int | np.random.Generator | None = 0
 ) -> Float[np.ndarray, " n"]:
     """P(p(Y|x_n) >= p(y_n|x_n)), from so many draws of Y for every row."""
     rng = np.random.default_rng(random_state)
@@ -62,7 +78,7 @@ class Coverage(NamedTuple):
         return float(np.abs(self.levels - self.observed).mean())
 
 
-def coverage(density: ConditionalDensity, y: Numbers, levels: Numbers | None = None, kind: str = "central") -> Coverage:
+def coverage(density: Density, y: Numbers, levels: Numbers | None = None, kind: str = "central") -> Coverage:
     """The coverage of central intervals (over all outputs), or of highest-density regions (kind="hpd")."""
     if kind not in ("central", "hpd"):
         raise ValueError(f"kind must be 'central' or 'hpd', got {kind!r}")

@@ -99,7 +99,9 @@ class Components(NamedTuple):
         total = self.log_weight[:, :, None] + self.log_weight[:, None] - 0.5 * self.n_outputs * LOG_2PI
         if self.basis is not None and self.basis.shape[:2] != (1, 1):  # axes of their own: whole covariances
             basis, variance = self.basis, np.broadcast_to(self.variance, self.mean.shape)
-            covariance = (basis * variance[:, :, None]) @ np.swapaxes(basis, 2, 3)
+            beyond = np.zeros((1, 1)) if self.outside is None else self.outside
+            covariance = (basis * (variance - beyond[..., None])[:, :, None]) @ np.swapaxes(basis, 2, 3)
+            covariance = covariance + beyond[..., None, None] * np.eye(self.n_outputs)
             mean = (basis @ self.mean[..., None])[..., 0]
             both = covariance[:, :, None] + covariance[:, None]
             gap = (mean[:, :, None] - mean[:, None])[..., None]

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._bound import Model, cast_inputs, separated
+from ._bound import Model, cast_inputs, kernel_rows, separated
 from ._compile import compiled
 from ._forms import inverse_cholesky
 from ._inputs import AnyArray, Inputs
@@ -101,13 +101,21 @@ def _latent_functions(
             variance = factors.diag - separable_variance(factors.rows_x, factors.rows_w, gain)
             return jnp.moveaxis(means, 0, 2), jnp.maximum(variance, 0)[..., None]
 
-    repeated = x.take(jnp.repeat(jnp.arange(n), k))
-    noise = jnp.zeros((n * k, 0)) if context_noise is None else jnp.tile(context_noise, (n, 1))
-    context = model.input_map.context(repeated, noise)
-    h = model.input_map.join(context, jnp.tile(w, (n, 1)).astype(context.dtype)[:, None])[:, 0]
-    a = wide(model.kernel(h, model.inducing_points)) @ whitener.T
-    variance = wide(model.kernel.diag(h))[:, None] - (a * a).sum(1, keepdims=True) + q.spread(a)
-    return (a @ q.mean).reshape(n, k, -1), jnp.maximum(variance, 0).reshape(n, k, -1)
+    if context_noise is None:
+        context = model.input_map.context(x, jnp.zeros((n, 0)))
+        rows, diag = kernel_rows(model, context, w[None])
+    else:
+        repeated = x.take(jnp.repeat(jnp.arange(n), k))
+        context = model.input_map.context(repeated, jnp.tile(context_noise, (n, 1)))
+        rows, diag = kernel_rows(model, context, jnp.tile(w, (n, 1))[:, None])
+    rows, diag = rows.reshape(n * k, -1), diag.reshape(n * k, 1)
+    if isinstance(q, Shared):  # one matrix product instead of two
+        gain = whitener.T @ (jnp.eye(len(whitener)) - q.covariance()) @ whitener
+        mean, variance = rows @ (whitener.T @ q.mean), diag - ((rows @ gain) * rows).sum(1, keepdims=True)
+    else:
+        a = rows @ whitener.T
+        mean, variance = a @ q.mean, diag - (a * a).sum(1, keepdims=True) + q.spread(a)
+    return mean.reshape(n, k, -1), jnp.maximum(variance, 0).reshape(n, k, -1)
 
 
 def separable_variance(

@@ -96,6 +96,8 @@ class Stacked(DensityEstimator):
         for item in named:
             if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], DensityEstimator)):
                 raise ValueError(f"estimators must be a list of (name, estimator of gpcde), got {item!r} in it")
+            if type(item[1])._source is DensityEstimator._source:
+                raise ValueError(f"the members of a stack answer with mixtures of Gaussians; {item[1]!r} does not")
             member = clone(item[1])
             if "random_state" in member.get_params() and member.get_params()["random_state"] is None:
                 member.set_params(random_state=int(seed.randint(2**31 - 1)))

@@ -56,21 +56,24 @@ class SampledDensity:
         """p(y_n|x_n)."""
         return np.exp(self.log_pdf(y))
 
-    def sample(self, size: int = 1, random_state: Any = None) -> np.ndarray:
+    def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
         """Draws of y: n × size, or n × size × D."""
         if not isinstance(size, Integral) or size < 1:
             raise ValueError(f"size, the number of draws of each row, must be a whole number from 1 on, got {size!r}")
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(random_state)
+        return self._drawn(rng.standard_normal((len(self), size, self.n_outputs)))
+
+    def _drawn(self, noise: Float[np.ndarray, "n s D"]) -> np.ndarray:
         with scope():
-            # every row has noise of its own number, so that a row's answer does not depend on the others
-            noise = np.random.default_rng(seed).standard_normal((size, self.n_outputs))
             z = np.asarray(_forward(self._flow, jnp.asarray(noise), jnp.asarray(self._x)))
         y = self._transform.from_standard(z)
         return y[..., 0] if self._flat else y
 
     def _samples(self) -> np.ndarray:
+        """Draws from noise that all rows share, so that a row's answer does not depend on the others."""
         if self._kept is None:
-            self._kept = self.sample(DRAWS, 0)
+            noise = np.random.default_rng(0).standard_normal((1, DRAWS, self.n_outputs))
+            self._kept = self._drawn(np.repeat(noise, len(self), axis=0))
         return self._kept
 
     def mean(self) -> np.ndarray:
@@ -119,9 +122,8 @@ def _log_prob(flow: Any, z: Any, x: Any) -> Any:
 
 @eqx.filter_jit
 def _forward(flow: Any, noise: Any, x: Any) -> Any:
-    """Every row's outputs for shared noise."""
-    one = lambda e, c: flow.bijection.transform(e, c)  # noqa: E731
-    return jax.vmap(lambda c: jax.vmap(lambda e: one(e, c))(noise))(x)
+    """Every row's outputs for noise of its own."""
+    return jax.vmap(lambda es, c: jax.vmap(lambda e: flow.bijection.transform(e, c))(es))(noise, x)
 
 
 class Flow(DensityEstimator):
