@@ -299,3 +299,12 @@ def test_what_makes_no_sense_is_refused(call: Callable[[ConditionalDensity], obj
 def test_unknown_outputs_are_refused(output: int | list[int]) -> None:
     with pytest.raises(IndexError, match="there are 3 outputs"):
         make().marginal(output)
+
+
+def test_many_components_have_the_same_crps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numerically, where the pairs would be too many."""
+    density = ConditionalDensity(make_components("axes"), make_transform("identity"))
+    y = density.sample(1, 0)[:, 0]
+    exact = density.crps(y)
+    monkeypatch.setattr(_density, "MANY_COMPONENTS", 0)
+    np.testing.assert_allclose(density.crps(y), exact, rtol=1e-6)

@@ -89,8 +89,10 @@ def test_the_stack_is_the_weighted_sum_of_its_members(name: str, tmp_path: Path)
     logs = [member.predict_density(X).log_pdf(y) for member in model.members_]
     expected = logsumexp(logs, b=model.weights_[:, None], axis=0)
     np.testing.assert_allclose(model.predict_density(X).log_pdf(y), expected, rtol=1e-8)
-    means = [weight * member.predict(X) for weight, member in zip(model.weights_, model.members_, strict=True)]
-    np.testing.assert_allclose(model.predict(X), np.sum(means, axis=0), rtol=1e-8)
+    means = [
+        weight * member.predict_density(X).mean() for weight, member in zip(model.weights_, model.members_, strict=True)
+    ]
+    np.testing.assert_allclose(model.predict_density(X).mean(), np.sum(means, axis=0), rtol=1e-8)
     model.save(tmp_path / "model")
     again = gpcde.load(tmp_path / "model")
     assert isinstance(again, Stacked)

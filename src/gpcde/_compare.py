@@ -94,7 +94,11 @@ def compare(
             "MDN": MDN(random_state=0),
             "LinearGaussian": LinearGaussian(),
         }
-    if not models or not all(hasattr(model, "predict_density") for model in models.values()):
+    if (
+        not isinstance(models, Mapping)
+        or not models
+        or not all(hasattr(model, "predict_density") for model in models.values())
+    ):
         raise ValueError("models must be a dictionary of density estimators by name, and name at least one")
     rows = len(X) if hasattr(X, "__len__") else X.shape[0]
     splitter = KFold(cv, shuffle=True, random_state=0) if isinstance(cv, int) else check_cv(cv)

@@ -22,6 +22,9 @@ from ._mixtures import Components, Univariate
 from ._regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from ._transforms import OutputTransform
 
+MANY_COMPONENTS = 1000
+"""From more on, the CRPS is integrated numerically: its closed form runs over all pairs of components."""
+
 Source = Callable[[Int[np.ndarray, " b"]], Components]
 """The components of some rows, given by their numbers."""
 
@@ -297,10 +300,11 @@ class ConditionalDensity:
         y = self._outputs(y)
         out = np.empty(y.shape)
         t = self._transform
-        for rows, c in self._blocks(self._n_components() if t.affine else 2 * 8 * len(_EDGES)):
+        in_pairs = t.affine and self._n_components() <= MANY_COMPONENTS
+        for rows, c in self._blocks(self._n_components() if in_pairs else 2 * 8 * len(_EDGES)):
             for j in range(self.n_outputs):
                 one, column = Univariate.of(c, j), t.column(j)
-                if t.affine:
+                if in_pairs:
                     out[rows, j] = one.crps(column.to_standard(y[rows, j, None])[:, 0]) * t.scale[j]
                 else:
                     out[rows, j] = _numerical_crps(one, column, y[rows, j])

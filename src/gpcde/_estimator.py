@@ -5,6 +5,7 @@ refused here, before any work starts, with the name of the argument and what to 
 """
 
 import os
+from importlib import import_module
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -205,6 +206,8 @@ def _revived(value: Any) -> Any:
     if not isinstance(value, dict) or ESTIMATOR not in value:
         return value
     parts = value[ESTIMATOR]
+    if parts["kind"] == "Flow":
+        import_module("gpcde.flow")  # an extra, which may not have been needed so far
     cls = DensityEstimator._kinds.get(parts["kind"])
     if cls is None:
         raise ValueError(f"it holds a {parts['kind']}, which this version of gpcde does not know")

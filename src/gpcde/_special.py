@@ -18,7 +18,10 @@ from ._mixtures import Components
 
 
 class GP(GPCDE):
-    """Sparse Gaussian process regression: GPCDE without latents, a Gaussian at every x. Parameters as in GPCDE."""
+    """Sparse Gaussian process regression: GPCDE without latents. Parameters as in GPCDE.
+
+    A Gaussian at every x; where categories or many inputs go through an uncertain A, a mixture of them.
+    """
 
     inference = "none"
 

@@ -66,6 +66,7 @@ class Stacked(DensityEstimator):
         self.__dict__.pop("weights_", None)
         members = self._fresh()
         outputs = self._learn_tables(X, y, None, None)[1]
+        X, y = (a if hasattr(a, "__getitem__") else np.asarray(a) for a in (X, y))
         folds = self.cv
         if isinstance(folds, int):
             folds = KFold(min(max(folds, 2), len(outputs)), shuffle=True, random_state=0)

@@ -23,9 +23,10 @@ from sklearn.utils import check_random_state
 from ._estimator import DensityEstimator
 from ._inputs import Numbers, one_hot
 from ._precision import scope
+from ._quadrature import quasi_random
 from ._transforms import OutputTransform
 
-DRAWS = 1000
+DRAWS = 1024
 """Samples of every row from which moments, quantiles and scores follow."""
 
 
@@ -70,10 +71,10 @@ class SampledDensity:
         return y[..., 0] if self._flat else y
 
     def _samples(self) -> np.ndarray:
-        """Draws from noise that all rows share, so that a row's answer does not depend on the others."""
+        """Quasi-random draws, of noise that all rows share: a row's answer does not depend on the others."""
         if self._kept is None:
-            noise = np.random.default_rng(0).standard_normal((1, DRAWS, self.n_outputs))
-            self._kept = self._drawn(np.repeat(noise, len(self), axis=0))
+            noise = quasi_random(DRAWS, self.n_outputs)[0]
+            self._kept = self._drawn(np.repeat(noise[None], len(self), axis=0))
         return self._kept
 
     def mean(self) -> np.ndarray:
@@ -87,6 +88,8 @@ class SampledDensity:
     def quantile(self, level: Numbers) -> np.ndarray:
         """Quantiles of each output: n, or n × levels, and × outputs if several."""
         levels = np.asarray(level, float)
+        if not ((levels >= 0) & (levels <= 1)).all():
+            raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
         out = np.quantile(self._samples(), levels, axis=1)
         return np.moveaxis(out, 0, 1) if levels.ndim else out
 
@@ -108,7 +111,7 @@ class SampledDensity:
         out = first - (weights * ordered).sum(1) / DRAWS**2
         return out[:, 0] if self._flat else out
 
-    def energy_score(self, y: Numbers, size: int = DRAWS, random_state: Any = 0) -> Float[np.ndarray, " n"]:
+    def energy_score(self, y: Numbers, size: int = 1000, random_state: Any = 0) -> Float[np.ndarray, " n"]:
         """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together."""
         one, two = (self.sample(size, seed).reshape(len(self), size, -1) for seed in (1, 2))
         gap = np.linalg.norm(one - np.asarray(y, float).reshape(len(self), 1, -1), axis=2).mean(1)
@@ -168,6 +171,10 @@ class Flow(DensityEstimator):
     def fit(self, X: Any, y: Any) -> "Flow":
         """Learn p(y|x) from the rows of X and y."""
         self._check_whole("layers", "width", "knots", "max_epochs", "batch_size", "patience")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
         self.__dict__.pop("leaves_", None)
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,0 +1,146 @@
+"""All rivals: scikit-learn's own checks of an estimator, and laws with a known density that each should learn."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import jaxtyping
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from gpcde import CVAE, GP, GPLVM, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
+
+
+def flow(**settings: Any) -> list[Any]:
+    """A flow, if there are any."""
+    if find_spec("flowjax") is None:
+        return []
+    from gpcde.flow import Flow
+
+    return [Flow(**settings)]
+
+
+def rivals() -> list[Any]:
+    return [
+        KDE(),
+        ConditionalKDE(),
+        LinearGaussian(),
+        GP(max_steps=50),
+        GPLVM(max_steps=50),
+        CVAE(max_epochs=20),
+        Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=2),
+        *flow(layers=1, max_epochs=5),
+    ]
+
+
+def checks() -> Iterator[Any]:
+    for rival in rivals():
+        for model, check in estimator_checks_generator(rival):
+            yield pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}")
+
+
+@pytest.mark.parametrize(("model", "check"), list(checks()))
+def test_scikit_learn_is_content(model: Any, check: Any) -> None:
+    # one check hands parameters of any type to the constructor, which the tests' own type checks would refuse
+    jaxtyping.config.update("jaxtyping_disable", "do_not_raise_errors_in_init" in check.func.__name__)
+    try:
+        check(model)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# laws
+
+
+class Law(NamedTuple):
+    """Rows, and the log density of each."""
+
+    X: np.ndarray
+    y: np.ndarray
+    truth: np.ndarray
+
+
+def bimodal(n: int, seed: int) -> Law:
+    """y = ±(1 + x) + noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 1, size=(n, 1))
+    centre = 1 + x[:, 0]
+    y = rng.choice([-1, 1], n) * centre + 0.3 * rng.normal(size=n)
+    return Law(x, y, logsumexp([norm.logpdf(y, sign * centre, 0.3) for sign in (-1, 1)], axis=0) - np.log(2))
+
+
+def heteroscedastic(n: int, seed: int) -> Law:
+    """Noise that grows tenfold with x, in large units."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(n, 1))
+    mean, std = 100 * np.sin(2 * x[:, 0]), 10 * 10 ** (0.5 * (x[:, 0] + 1))
+    y = mean + std * rng.normal(size=n)
+    return Law(x, y, norm.logpdf(y, mean, std))
+
+
+def correlated(n: int, seed: int) -> Law:
+    """Two outputs, linear in x, with errors of correlation 0.9."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    covariance = np.array([[1, 0.9], [0.9, 1]])
+    noise = rng.multivariate_normal(np.zeros(2), covariance, size=n)
+    return Law(x, x @ [[1, 2], [-1, 0.5]] + noise, multivariate_normal.logpdf(noise, np.zeros(2), covariance))
+
+
+def unconditional(n: int, seed: int) -> Law:
+    """Two clusters, whatever x is."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice([-2, 3], n) + 0.5 * rng.normal(size=n)
+    return Law(rng.normal(size=(n, 2)), y, logsumexp([norm.logpdf(y, m, 0.5) for m in (-2, 3)], axis=0) - np.log(2))
+
+
+def smooth(n: int, seed: int) -> Law:
+    """A curve with even noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, size=(n, 1))
+    y = 5 + np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=n)
+    return Law(x, y, norm.logpdf(y, 5 + np.sin(2 * x[:, 0]), 0.1))
+
+
+CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
+    (bimodal, ConditionalKDE(random_state=0), 0.15),
+    (bimodal, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
+    (bimodal, Stacked([("kde", ConditionalKDE()), ("linear", LinearGaussian())], cv=2, random_state=0), 0.15),
+    (heteroscedastic, ConditionalKDE(random_state=0), 0.25),
+    (heteroscedastic, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
+    (correlated, LinearGaussian(), 0.03),
+    (correlated, ConditionalKDE(random_state=0), 0.6),
+    (
+        correlated,
+        Stacked(
+            [
+                ("linear", LinearGaussian()),
+                ("mdn", MDN(n_components=2, hidden=(10,), covariance="full", max_epochs=50)),
+            ],
+            cv=2,
+            random_state=0,
+        ),
+        0.05,
+    ),
+    (unconditional, KDE(), 0.05),
+    (unconditional, GPLVM(n_inducing=20, max_steps=300, random_state=0), 0.15),
+    (smooth, GP(n_inducing=20, max_steps=300, random_state=0), 0.05),
+    *[
+        (law, model, 0.2)
+        for law in (bimodal, heteroscedastic, correlated)
+        for model in flow(layers=2, width=20, max_epochs=60, learning_rate=5e-3, random_state=0)
+    ],
+]
+
+
+@pytest.mark.parametrize(
+    ("law", "model", "margin"), CASES, ids=[f"{law.__name__}-{type(model).__name__}" for law, model, _ in CASES]
+)
+def test_each_comes_close_to_the_truth(law: Callable[[int, int], Law], model: Any, margin: float) -> None:
+    """The mean log density of new rows: less than the truth's by no more than the margin, and not more than by luck."""
+    known, new = law(600, 0), law(1000, 1)
+    score = model.fit(known.X, known.y).score(new.X, new.y)
+    assert new.truth.mean() - margin < score < new.truth.mean() + 0.02
