@@ -5,7 +5,6 @@ refused here, before any work starts, with the name of the argument and what to 
 """
 
 import os
-from importlib import import_module
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -207,7 +206,7 @@ def _revived(value: Any) -> Any:
         return value
     parts = value[ESTIMATOR]
     if parts["kind"] == "Flow":
-        import_module("gpcde.flow")  # an extra, which may not have been needed so far
+        from . import flow  # noqa: F401  (an extra, which may not have been needed so far)
     cls = DensityEstimator._kinds.get(parts["kind"])
     if cls is None:
         raise ValueError(f"it holds a {parts['kind']}, which this version of gpcde does not know")

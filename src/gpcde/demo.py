@@ -28,7 +28,7 @@ def sample(rng: np.random.Generator, n: int) -> tuple[Float[np.ndarray, " n"], F
     return x, np.where(rng.random(n) < upper, high, low) + spread * rng.standard_normal(n)
 
 
-def true_density(x: Float[np.ndarray, "*n"], y: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+def true_density(x: Float[np.ndarray, "..."], y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     upper, high, low, spread = branches(x)
     return upper * norm.pdf(y, high, spread) + (1 - upper) * norm.pdf(y, low, spread)
 
