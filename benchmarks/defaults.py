@@ -18,6 +18,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +30,10 @@ REPEATS = 5
 
 def read(root: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """X and y of a data set."""
-    if name in SMALL:
-        table = np.genfromtxt(root / "small" / f"{name}.csv", delimiter=",", skip_header=1)
-        return table[:, :1], table[:, 1]
-    with np.load(root / "uci" / f"{name}.npz") as file:
-        return file["X"].astype(float), file["y"].astype(float).ravel()
+    from gpcde import datasets
+
+    os.environ["GPCDE_DATA_DIR"] = str(root)
+    return datasets.load_small(name) if name in SMALL else datasets.load_uci(name)[:2]
 
 
 def splits(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -46,22 +46,12 @@ def splits(rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return out
 
 
-def gpcde_score(X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarray, seed: int) -> np.ndarray:
-    from gpcde import GPCDE
+def own_score(
+    X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarray, seed: int, model: str
+) -> np.ndarray:
+    import gpcde
 
-    return GPCDE(random_state=seed).fit(X, y).predict_density(test_X).log_pdf(test_y)
-
-
-def mdn_score(X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarray, seed: int) -> np.ndarray:
-    from gpcde import MDN
-
-    return MDN(random_state=seed).fit(X, y).predict_density(test_X).log_pdf(test_y)
-
-
-def fast_kde_score(X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarray, seed: int) -> np.ndarray:
-    from gpcde import ConditionalKDE
-
-    return ConditionalKDE(random_state=seed).fit(X, y).predict_density(test_X).log_pdf(test_y)
+    return getattr(gpcde, model)(random_state=seed).fit(X, y).predict_density(test_X).log_pdf(test_y)
 
 
 def gp_score(X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarray, seed: int) -> np.ndarray:
@@ -94,10 +84,10 @@ def kde_score(X: np.ndarray, y: np.ndarray, test_X: np.ndarray, test_y: np.ndarr
 
 
 MODELS: dict[str, Callable[..., np.ndarray]] = {
-    "GPCDE": gpcde_score,
+    "GPCDE": partial(own_score, model="GPCDE"),
     "KDE cv_ml": kde_score,
-    "ConditionalKDE": fast_kde_score,
-    "MDN": mdn_score,
+    "ConditionalKDE": partial(own_score, model="ConditionalKDE"),
+    "MDN": partial(own_score, model="MDN"),
     "GP": gp_score,
 }
 

@@ -1,6 +1,7 @@
 """Small data and small models, each fitted once a process: compilation is most of what a fit costs."""
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -66,3 +67,12 @@ def assert_same_model(one: Any, other: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, one.state_, other.state_)
     for name in set(HISTORY) - {"seconds"}:
         np.testing.assert_array_equal(one.history_[name], other.history_[name])
+
+
+def flow(**settings: Any) -> list[Any]:
+    """A flow, if there are any."""
+    if find_spec("flowjax") is None:
+        return []
+    from gpcde.flow import Flow
+
+    return [Flow(**settings)]

@@ -1,58 +1,15 @@
-"""All rivals: scikit-learn's own checks of an estimator, and laws with a known density that each should learn."""
+"""All rivals: laws with a known density that each should learn."""
 
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jaxtyping
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from gpcde import CVAE, GP, GPLVM, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
-
-
-def flow(**settings: Any) -> list[Any]:
-    """A flow, if there are any."""
-    if find_spec("flowjax") is None:
-        return []
-    from gpcde.flow import Flow
-
-    return [Flow(**settings)]
-
-
-def rivals() -> list[Any]:
-    return [
-        KDE(),
-        ConditionalKDE(),
-        LinearGaussian(),
-        GP(max_steps=50),
-        GPLVM(max_steps=50),
-        CVAE(max_epochs=20),
-        Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=2),
-        *flow(layers=1, max_epochs=5),
-    ]
-
-
-def checks() -> Iterator[Any]:
-    for rival in rivals():
-        for model, check in estimator_checks_generator(rival):
-            yield pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}")
-
-
-@pytest.mark.parametrize(("model", "check"), list(checks()))
-def test_scikit_learn_is_content(model: Any, check: Any) -> None:
-    # one check hands parameters of any type to the constructor, which the tests' own type checks would refuse
-    jaxtyping.config.update("jaxtyping_disable", "do_not_raise_errors_in_init" in check.func.__name__)
-    try:
-        check(model)
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
-
-
-# laws
+from small import flow
 
 
 class Law(NamedTuple):

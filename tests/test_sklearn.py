@@ -7,11 +7,27 @@ import jaxtyping
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gpcde import GPCDE, MDN
+from gpcde import CVAE, GP, GPCDE, GPLVM, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
+from small import flow
+
+
+def models() -> list[Any]:
+    return [
+        GPCDE(max_steps=50),
+        MDN(max_epochs=20),
+        KDE(),
+        ConditionalKDE(),
+        LinearGaussian(),
+        GP(max_steps=50),
+        GPLVM(max_steps=50),
+        CVAE(max_epochs=20),
+        Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=2),
+        *flow(layers=1, max_epochs=5),
+    ]
 
 
 def checks() -> Iterator[Any]:
-    for whole in (GPCDE(max_steps=50), MDN(max_epochs=20)):
+    for whole in models():
         for model, check in estimator_checks_generator(whole):
             yield pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}")
 

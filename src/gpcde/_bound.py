@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ._expectations import kernel_expectations
 from ._forms import quadratic_form, separable_log_sum, unwhitened
-from ._input_maps import Bend, InputMap
+from ._input_maps import InputMap
 from ._inputs import AnyArray, Inputs
 from ._kernels import Kernel
 from ._latents import LOG_2PI, FreeForm, GaussianLatents, Latents
@@ -186,17 +186,15 @@ def kernel_rows(
     model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
 ) -> tuple[Float[Array, "n k M"], Float[Array, "n k"]]:
     """k(h_nk, Z) and k(h_nk, h_nk)."""
-    if isinstance(model.input_map, Bend):
-        left, moved = model.input_map.halves(context, w.astype(context.dtype))
-        split = left.shape[1]
+    halves = model.input_map.halves(context, w.astype(context.dtype))
+    if halves is not None:
+        left, (n, k, dim) = halves[0], halves[1].shape
+        split, moved = left.shape[1], halves[1].reshape(n * k, dim)
         pair = model.kernel.separate(split)
         if pair is not None:  # the part of the kernel that x alone decides, once a data point
-            z, (n, k, dim) = model.inducing_points, moved.shape
-            rows = pair[0](left, z[:, :split])[:, None] * pair[1](moved.reshape(n * k, dim), z[:, split:]).reshape(
-                n, k, -1
-            )
-            diag = pair[0].diag(left)[:, None] * pair[1].diag(moved.reshape(n * k, dim)).reshape(n, k)
-            return wide(rows), wide(diag)
+            z = model.inducing_points
+            rows = pair[0](left, z[:, :split])[:, None] * pair[1](moved, z[:, split:]).reshape(n, k, -1)
+            return wide((rows, pair[0].diag(left)[:, None] * pair[1].diag(moved).reshape(n, k)))
     h = model.input_map.join(context, w.astype(context.dtype))
     n, k, dim = h.shape
     flat = h.reshape(n * k, dim)

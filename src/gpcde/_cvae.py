@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.special import logsumexp
-from sklearn.utils import check_random_state
 
 from . import _files
 from ._compile import compiled
 from ._density import Source
 from ._epochs import split_rows, train_network
-from ._estimator import DensityEstimator
+from ._estimator import DensityEstimator, seed_of
 from ._inputs import AnyArray, Inputs, linear
 from ._latents import LOG_2PI
 from ._mixtures import Components
@@ -161,8 +160,7 @@ class CVAE(DensityEstimator):
             raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout!r}")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, or None to choose it, got {self.learning_rate!r}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        self._check_validation()
         if self.architecture == "images" and self.y_transform is not None:
             raise ValueError("architecture='images' takes y as it is, between 0 and 1: leave y_transform out")
         self._check_whole("latent_dim", "max_epochs", "batch_size", "patience")
@@ -174,7 +172,7 @@ class CVAE(DensityEstimator):
             if z.min() < 0 or z.max() > 1:
                 raise ValueError("architecture='images' needs every y between 0 and 1: scale y, or use 'small'")
             self.transform_ = OutputTransform.identity(z.shape[1])
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         choices = list(
             product(
                 DROPOUTS if self.dropout is None else (self.dropout,),
@@ -206,7 +204,7 @@ class CVAE(DensityEstimator):
         return self
 
     def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"], dropout: float) -> Autoencoder:
-        rows, outputs, dim = x.dense.shape[1] + sum(self.features_.levels), z.shape[1], self.latent_dim
+        rows, outputs, dim = self.features_.width, z.shape[1], self.latent_dim
         encoder, decoder = ARCHITECTURES[self.architecture]
         keys = jax.random.split(key)
         noise = float(z.var()) if self.noise_variance is None else self.noise_variance

@@ -204,8 +204,7 @@ class ConditionalDensity:
     def quantile(self, level: Numbers) -> np.ndarray:
         """The values below which y lies with these probabilities: n, or n × levels, and × outputs if several."""
         levels = np.asarray(level, float)
-        if not ((levels >= 0) & (levels <= 1)).all():
-            raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
+        check_quantiles(level)
         flat = levels.reshape(1, -1)
         out = np.empty((len(self), flat.size, self.n_outputs))
         for rows, c in self._blocks(flat.size):
@@ -216,12 +215,12 @@ class ConditionalDensity:
 
     def interval(self, level: float = 0.9) -> np.ndarray:
         """The central interval of each output: n × 2, or n × 2 × D."""
-        _check_level(level)
+        check_level(level)
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
     def hdr(self, level: float = 0.9) -> Region:
         """The smallest regions that hold y with this probability: intervals (one output), or level sets."""
-        _check_level(level)
+        check_level(level)
         threshold = np.empty(len(self))
         if self.n_outputs > 1:
             for rows, c in self._blocks(4096):
@@ -276,7 +275,7 @@ class ConditionalDensity:
 
     def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
         """Draws of y: n × size, or n × size × D."""
-        _check_size(size)
+        check_size(size)
         rng = np.random.default_rng(random_state)
         chance = rng.random((len(self), size))
         out = rng.standard_normal((len(self), size, self.n_outputs))
@@ -314,7 +313,7 @@ class ConditionalDensity:
         self, y: Numbers, size: int = 1000, random_state: int | np.random.Generator | None = 0
     ) -> Float[np.ndarray, " n"]:
         """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together, from so many draws; the CRPS of one output."""
-        _check_size(size)
+        check_size(size)
         y, rng = self._outputs(y), np.random.default_rng(random_state)
         out = np.empty(len(self))
         for rows, c in self._blocks(1 + 2 * size * (self.n_outputs + 1) // self._n_components()):
@@ -350,11 +349,17 @@ def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " 
     return inside + np.maximum(least - y, 0) + np.maximum(y - most, 0)
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
     if not isinstance(size, Integral) or size < 1:
         raise ValueError(f"size, the number of draws of each row, must be a whole number from 1 on, got {size!r}")
 
 
-def _check_level(level: float) -> None:
+def check_quantiles(level: Numbers) -> None:
+    levels = np.asarray(level, float)
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
+
+
+def check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")

@@ -17,7 +17,6 @@ STEPS_TOGETHER = 20
 
 
 @runtime_checkable
-@runtime_checkable
 class Network(Protocol):
     """A module with a loss: the mean over rows, with fresh noise from the key; `training` where dropout is on."""
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import _files
@@ -18,6 +19,11 @@ from ._density import ConditionalDensity, Source
 from ._inputs import Inputs
 from ._tables import Features, Table, check_finite, has_categories, is_frame, read_frame, read_numbers
 from ._transforms import OutputTransform
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes as `random_state`."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 class DensityEstimator(RegressorMixin, BaseEstimator):
@@ -55,6 +61,11 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
+
+    def _check_validation(self) -> None:
+        """Raise where no part of the rows could be held out."""
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
 
     # tables
 

@@ -17,14 +17,12 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float, Int
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from ._answer import along_path, nodes, prediction
 from ._bound import whole
 from ._defaults import Plan, choose
 from ._density import ConditionalDensity, Source
-from ._estimator import DensityEstimator, load
+from ._estimator import DensityEstimator, load, seed_of
 from ._infer import LatentPosterior, infer
 from ._initialise import start
 from ._inputs import Inputs
@@ -150,7 +148,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def fit(self, X: Any, y: Any) -> "GPCDE":
         """Learn p(y|x) from the rows of X and y."""
         again = self.warm_start and hasattr(self, "state_")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         if again:
             x, z = self._more_tables(X, y)
         else:
@@ -200,8 +198,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return self
 
     def _plan(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Plan:
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        self._check_validation()
         settings = {name: getattr(self, name) for name in PARAMETERS}
         levels = self.features_.levels if x.codes.shape[1] else ()
         plan = choose(settings, len(z), x.dense.shape[1], levels, z)
@@ -304,8 +301,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             count = self.state_.model.mixing.shape[0]
             if count != self.n_outputs_ or len(self.transform_.location) != count:
                 raise ValueError("its outputs do not fit its model")
-            x = Inputs(np.zeros((1, len(self.features_.numbers))), np.zeros((1, len(self.features_.levels)), np.int32))
-            x = self._used(x)
+            x = self._used(self.features_.blank())
             model, posterior = self.state_.model, self.state_.posterior
             points = nodes(model.latents.dim, model.input_map.noise_dim)
             jax.eval_shape(lambda m, q: predict(m, q, x, *points), model, posterior)
@@ -317,17 +313,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
 
     def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
         """q(w|x, y) of every row: mean, standard deviation and, for free-form q, nodes and weights."""
-        check_is_fitted(self, "state_")
         x, z = self._more_tables(X, y)
         with scope():
             return infer(self.state_.model, self.state_.posterior, x, z)
 
     def sample_densities(self, X: Any, n: int = 50, random_state: Any = None) -> DensitySamples:
         """Densities drawn from what the model believes: error bars on the density itself, by `band`."""
-        check_is_fitted(self, "state_")
         if not n >= 1:
             raise ValueError(f"n, the number of draws, must be at least 1, got {n!r}")
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        seed = seed_of(random_state)
         inputs = self._apply_tables(X)
         model, posterior = self.state_.model, self.state_.posterior
         draws = []

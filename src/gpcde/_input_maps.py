@@ -50,6 +50,12 @@ class InputMap(eqx.Module):
         left = jnp.broadcast_to(context[:, None], (*shape, context.shape[1]))
         return jnp.concatenate([left, jnp.broadcast_to(w, (*shape, w.shape[2]))], axis=2)
 
+    def halves(
+        self, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
+    ) -> tuple[Float[Array, "n b"], Float[Array, "n k d"]] | None:
+        """Where h = [left, moved], left of x alone: the two, so that a kernel that separates is computed in halves."""
+        return None
+
     def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
         """Mean and variance of the context."""
         raise NotImplementedError(

@@ -16,14 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.optimize import minimize
 from scipy.special import logsumexp
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 
 from . import _files
 from ._compile import compiled
 from ._density import Source
 from ._estimator import DensityEstimator
-from ._inputs import Inputs, one_hot
+from ._inputs import Inputs, make_inputs, one_hot
 from ._latents import LOG_2PI
 from ._mixtures import Components
 from ._precision import scope
@@ -137,8 +136,7 @@ class _Kernels(DensityEstimator):
         return check_random_state(self.random_state)
 
     def _unconditional(self, rng: np.random.RandomState) -> Bandwidths:
-        n = len(self.y_)
-        return fit_bandwidths(rng, self.y_, Inputs(np.zeros((n, 0)), np.zeros((n, 0), np.int32)), ())
+        return fit_bandwidths(rng, self.y_, make_inputs(rows=len(self.y_)), ())
 
 
 class KDE(_Kernels):
@@ -217,6 +215,8 @@ class ConditionalKDE(_Kernels):
                 return Components(logs - logsumexp(logs, axis=1, keepdims=True), mean, variance)
 
             return weighted
+        from sklearn.neighbors import NearestNeighbors
+
         count = min(self.n_neighbors, len(self.y_))
         index = NearestNeighbors(n_neighbors=count).fit(one_hot(self.x_, sum(self.features_.levels)))
 

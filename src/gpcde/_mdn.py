@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from sklearn.cluster import KMeans
-from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from . import _files
 from ._density import Source
 from ._epochs import split_rows, train_network
-from ._estimator import DensityEstimator
+from ._estimator import DensityEstimator, seed_of
 from ._inputs import Inputs, linear
 from ._latents import LOG_2PI
 from ._mixtures import Components
@@ -135,11 +133,10 @@ class MDN(DensityEstimator):
                 f"learning_rate must be positive and weight_decay not negative, got {self.learning_rate!r} and "
                 f"{self.weight_decay!r}"
             )
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        self._check_validation()
         self.__dict__.pop("network_", None)  # if this fit fails, the model is not fitted
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         fraction = self.validation_fraction if self.early_stopping else 0.0
         kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
         with scope():
@@ -159,10 +156,11 @@ class MDN(DensityEstimator):
 
     def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"]) -> MixtureNetwork:
         """A network that says nearly the same mixture everywhere: a component at each cluster of y."""
+        from sklearn.cluster import KMeans  # much memory that prediction does not need
+
         count, outputs = self.n_components, z.shape[1]
         off = outputs * (outputs - 1) // 2 if self.covariance == "full" else 0
-        rows = x.dense.shape[1] + sum(self.features_.levels)
-        network = MLP.create(key, (rows, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
+        network = MLP.create(key, (self.features_.width, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
         clusters = min(count, len(np.unique(z, axis=0)))
         with threadpool_limits(1, user_api="openmp"):
             centres = KMeans(clusters, n_init=1, random_state=0).fit(z).cluster_centers_
@@ -178,9 +176,8 @@ class MDN(DensityEstimator):
         if len(self.transform_.location) != self.n_outputs_:
             raise ValueError("its outputs do not fit its network")
         self.network_ = jax.tree.map(np.asarray, self.network_)
-        x = Inputs(np.zeros((1, len(self.features_.numbers))), np.zeros((1, len(self.features_.levels)), np.int32))
         with scope():
-            jax.eval_shape(jax.tree.map(jnp.asarray, self.network_), x)
+            jax.eval_shape(jax.tree.map(jnp.asarray, self.network_), self.features_.blank())
 
     def _source(self, inputs: Inputs) -> Source:
         def source(rows: np.ndarray) -> Components:
@@ -189,8 +186,6 @@ class MDN(DensityEstimator):
                 log_weight, mean, root = (np.asarray(a) for a in network(inputs.take(rows)))
             if self.covariance == "diagonal" or self.n_outputs_ == 1:
                 return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
-            values, vectors = np.linalg.eigh(root @ np.swapaxes(root, 2, 3))
-            inside = (np.swapaxes(vectors, 2, 3) @ mean[..., None])[..., 0]
-            return Components(log_weight, inside, np.maximum(values, 1e-300), vectors)
+            return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
 
         return source

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import logsumexp, ndtr, ndtri
 
-LOG_2PI = float(np.log(2 * np.pi))
+from ._latents import LOG_2PI
 
 
 class Components(NamedTuple):
@@ -47,8 +47,7 @@ class Components(NamedTuple):
 
     def log_joint(self, z: Float[np.ndarray, "n g D"]) -> Float[np.ndarray, "n g k"]:
         """log π_nk N(z | ·)."""
-        inside = z[:, :, None] if self.basis is None else z[:, :, None, None] @ self.basis[:, None]
-        inside = inside if self.basis is None else inside[:, :, :, 0]
+        inside = z[:, :, None] if self.basis is None else (z[:, :, None, None] @ self.basis[:, None])[:, :, :, 0]
         variance = np.broadcast_to(self.variance, self.mean.shape)
         total = np.log(variance).sum(2)[:, None] + self.n_outputs * LOG_2PI
         for j in range(self.mean.shape[2]):  # one coordinate at a time: nothing of size n g k L
@@ -65,32 +64,42 @@ class Components(NamedTuple):
             variance = np.broadcast_to(self.variance, (*self.variance.shape[:2], self.mean.shape[2]))
             return Components(self.log_weight, self.mean[:, :, columns], variance[:, :, columns])
         basis = self.basis[:, :, columns]
-        mean = (basis @ self.mean[..., None])[..., 0]
-        variance = np.broadcast_to(self.variance, self.mean.shape)
-        beyond = np.zeros((1, 1)) if self.outside is None else self.outside
         if len(columns) == 1:
-            part = (basis**2 @ variance[..., None])[..., 0]
-            rest = np.maximum(1 - (basis**2).sum(3), 0) * beyond[..., None]
-            return Components(self.log_weight, mean, part + rest)
-        covariance = (basis * (variance - beyond[..., None])[:, :, None]) @ np.swapaxes(basis, 2, 3)
-        if self.outside is not None:
-            covariance = covariance + beyond[..., None, None] * np.eye(len(columns))
+            return Components(self.log_weight, *self._outputs(basis))
+        return Components.of_covariances(self.log_weight, *self._whole(basis))
+
+    @classmethod
+    def of_covariances(
+        cls,
+        log_weight: Float[np.ndarray, "#n k"],
+        mean: Float[np.ndarray, "n k D"],
+        covariance: Float[np.ndarray, "#n #k D D"],
+    ) -> "Components":
+        """Components with covariances of their own, by their principal axes."""
         values, vectors = np.linalg.eigh(covariance)
-        return Components(
-            self.log_weight, (np.swapaxes(vectors, 2, 3) @ mean[..., None])[..., 0], np.maximum(values, 1e-300), vectors
-        )
+        inside = (np.swapaxes(vectors, 2, 3) @ mean[..., None])[..., 0]
+        return cls(log_weight, inside, np.maximum(values, 1e-300), vectors)
+
+    def _outputs(self, basis: Float[np.ndarray, "#n #k d L"]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of every component, of each output that has a row of the basis here."""
+        spread = np.broadcast_to(self.variance, self.mean.shape)
+        variance = (basis**2 @ spread[..., None])[..., 0]
+        if self.outside is not None:
+            variance = variance + np.maximum(1 - (basis**2).sum(3), 0) * self.outside[..., None]
+        return (basis @ self.mean[..., None])[..., 0], variance
+
+    def _whole(self, basis: Float[np.ndarray, "#n #k d L"]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of every component, of the outputs that have a row of the basis here."""
+        beyond = np.zeros((1, 1)) if self.outside is None else self.outside
+        spread = np.broadcast_to(self.variance, self.mean.shape) - beyond[..., None]
+        covariance = (basis * spread[:, :, None]) @ np.swapaxes(basis, 2, 3)
+        covariance = covariance + beyond[..., None, None] * np.eye(basis.shape[2])
+        return (basis @ self.mean[..., None])[..., 0], covariance
 
     def moments(self) -> tuple[Float[np.ndarray, "n D"], Float[np.ndarray, "n D"]]:
         """Mean and variance of each output."""
         weight = np.exp(self.log_weight)[..., None]
-        if self.basis is None:
-            mean, variance = self.mean, self.variance
-        else:
-            mean = (self.basis @ self.mean[..., None])[..., 0]
-            spread = np.broadcast_to(self.variance, self.mean.shape)
-            variance = (self.basis**2 @ spread[..., None])[..., 0]
-            if self.outside is not None:
-                variance = variance + np.maximum(1 - (self.basis**2).sum(3), 0) * self.outside[..., None]
+        mean, variance = (self.mean, self.variance) if self.basis is None else self._outputs(self.basis)
         centre = (weight * mean).sum(1)
         return centre, (weight * (variance + (mean - centre[:, None]) ** 2)).sum(1)
 
@@ -98,11 +107,7 @@ class Components(NamedTuple):
         """∫ p_n(z)² dz = sum_kl π_k π_l N(m_k | m_l, Σ_k + Σ_l)."""
         total = self.log_weight[:, :, None] + self.log_weight[:, None] - 0.5 * self.n_outputs * LOG_2PI
         if self.basis is not None and self.basis.shape[:2] != (1, 1):  # axes of their own: whole covariances
-            basis, variance = self.basis, np.broadcast_to(self.variance, self.mean.shape)
-            beyond = np.zeros((1, 1)) if self.outside is None else self.outside
-            covariance = (basis * (variance - beyond[..., None])[:, :, None]) @ np.swapaxes(basis, 2, 3)
-            covariance = covariance + beyond[..., None, None] * np.eye(self.n_outputs)
-            mean = (basis @ self.mean[..., None])[..., 0]
+            mean, covariance = self._whole(self.basis)
             both = covariance[:, :, None] + covariance[:, None]
             gap = (mean[:, :, None] - mean[:, None])[..., None]
             squares = (np.swapaxes(gap, 3, 4) @ np.linalg.solve(both, gap))[..., 0, 0]

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._bound import Model, cast_inputs
 from ._compile import compiled
-from ._density import ConditionalDensity
+from ._density import ConditionalDensity, check_level
 from ._forms import inverse_cholesky
 from ._input_maps import Bend, InputMap, Project
 from ._inputs import AnyArray, Inputs, Numbers
@@ -150,8 +150,7 @@ class DensitySamples:
 
     def band(self, level: float = 0.9, points: Numbers | None = None) -> Band:
         """Between which values the pdf lies, with this posterior probability, at each point of a grid."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        check_level(level)
         if points is None:
             if self._draws[0].n_outputs > 1:
                 raise ValueError("with several outputs, say at which points; or take marginal(j) first")

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from ._density import Source
 from ._estimator import DensityEstimator
 from ._gpcde import GPCDE
-from ._inputs import Inputs, one_hot
+from ._inputs import Inputs, make_inputs, one_hot
 from ._mixtures import Components
 
 
@@ -82,8 +82,7 @@ class GPLVM(GPCDE):
         self.verbose = verbose
 
     def _used(self, inputs: Inputs) -> Inputs:
-        rows = inputs.n_rows
-        return Inputs(np.zeros((rows, 0)), np.zeros((rows, 0), np.int32))
+        return make_inputs(rows=inputs.n_rows)
 
 
 class LinearGaussian(DensityEstimator):

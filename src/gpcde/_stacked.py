@@ -108,11 +108,12 @@ class Stacked(DensityEstimator):
         return members
 
     def _source(self, inputs: Inputs) -> Source:
-        sources = [member._source(member._used(inputs)) for member in self.members_]
-        kept = [i for i, weight in enumerate(self.weights_) if weight > 1e-6]
+        kept = np.flatnonzero(self.weights_ > 1e-6)
+        members = [self.members_[i] for i in kept]
+        sources = [member._source(member._used(inputs)) for member in members]
         weights = self.weights_[kept] / self.weights_[kept].sum()
 
         def source(rows: Int[np.ndarray, " b"]) -> Components:
-            return mixed([sources[i](rows) for i in kept], weights)
+            return mixed([one(rows) for one in sources], weights)
 
         return source

@@ -44,6 +44,15 @@ class Features(NamedTuple):
         """How many levels each category has."""
         return tuple(len(category.levels) for category in self.categories)
 
+    @property
+    def width(self) -> int:
+        """How many numbers a row is, with a number for every level of a category."""
+        return len(self.numbers) + sum(self.levels)
+
+    def blank(self) -> Inputs:
+        """A row of nothing, for its shape."""
+        return Inputs(np.zeros((1, len(self.numbers))), np.zeros((1, len(self.levels)), np.int32))
+
     def apply(self, table: "Table") -> Inputs:
         """The table in standard units."""
         if table.numbers != self.numbers or set(table.text) != {c.place for c in self.categories}:

@@ -51,8 +51,8 @@ SOURCES = {
     "omniglot_evaluation.zip": Source(_LAKE + "images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
 }
 
-SMALL = {"geyser": 2, "faithful": 2, "mcycle": 2, "engel": 2, "lane2": 2}
-"""Small data sets, and their columns: the last is y."""
+SMALL = ("geyser", "faithful", "mcycle", "engel", "lane2")
+"""Small data sets of two columns, x and y."""
 
 UCI = {
     "boston": "bostonHousing",
@@ -99,8 +99,11 @@ class Trips(NamedTuple):
 def cache() -> Path:
     """The folder downloads go to: `GPCDE_DATA_DIR` if that is set, else the user's cache."""
     named = os.environ.get("GPCDE_DATA_DIR")
-    if named:
-        return Path(named)
+    return Path(named) if named else user_cache()
+
+
+def user_cache() -> Path:
+    """The user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpcde"
 
 
@@ -153,10 +156,10 @@ def fetch(name: str) -> Path:
 def load_small(name: str) -> tuple[Float[np.ndarray, "n 1"], Float[np.ndarray, " n"]]:
     """x and y of a classic: geyser, faithful, mcycle, engel or lane2."""
     if name not in SMALL:
-        raise ValueError(f"name must be one of {tuple(SMALL)}, got {name!r}")
+        raise ValueError(f"name must be one of {SMALL}, got {name!r}")
     path = local(f"small/{name}.csv") or fetch(f"{name}.csv")
     table = np.genfromtxt(path, delimiter=",", skip_header=1, dtype=str)
-    numbers = np.char.strip(table[:, -SMALL[name] :], '"').astype(float)  # R writes row names first
+    numbers = np.char.strip(table[:, -2:], '"').astype(float)  # R writes row names first
     return numbers[:, :1], numbers[:, 1]
 
 

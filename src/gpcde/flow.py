@@ -6,7 +6,6 @@ T is a stack of masked autoregressive layers of rational quadratic splines whose
 answer is no mixture of Gaussians: `SampledDensity` has `log_pdf` and `sample`, and all else follows from samples.
 """
 
-from numbers import Integral
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -18,9 +17,9 @@ from flowjax.distributions import Normal
 from flowjax.flows import masked_autoregressive_flow
 from flowjax.train import fit_to_data
 from jaxtyping import Float
-from sklearn.utils import check_random_state
 
-from ._estimator import DensityEstimator
+from ._density import check_quantiles, check_size
+from ._estimator import DensityEstimator, seed_of
 from ._inputs import Numbers, one_hot
 from ._precision import scope
 from ._quadrature import quasi_random
@@ -59,8 +58,7 @@ class SampledDensity:
 
     def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
         """Draws of y: n × size, or n × size × D."""
-        if not isinstance(size, Integral) or size < 1:
-            raise ValueError(f"size, the number of draws of each row, must be a whole number from 1 on, got {size!r}")
+        check_size(size)
         rng = np.random.default_rng(random_state)
         return self._drawn(rng.standard_normal((len(self), size, self.n_outputs)))
 
@@ -88,8 +86,7 @@ class SampledDensity:
     def quantile(self, level: Numbers) -> np.ndarray:
         """Quantiles of each output: n, or n × levels, and × outputs if several."""
         levels = np.asarray(level, float)
-        if not ((levels >= 0) & (levels <= 1)).all():
-            raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
+        check_quantiles(level)
         out = np.quantile(self._samples(), levels, axis=1)
         return np.moveaxis(out, 0, 1) if levels.ndim else out
 
@@ -173,11 +170,10 @@ class Flow(DensityEstimator):
         self._check_whole("layers", "width", "knots", "max_epochs", "batch_size", "patience")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        self._check_validation()
         self.__dict__.pop("leaves_", None)
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         with scope():
             key = jax.random.key(seed)
             features = one_hot(x, sum(self.features_.levels))
@@ -222,4 +218,4 @@ class Flow(DensityEstimator):
 
     def _restored(self) -> None:
         with scope():
-            self._trained(len(self.features_.numbers) + sum(self.features_.levels))
+            self._trained(self.features_.width)
