@@ -23,7 +23,7 @@ from gpcde._kde import Bandwidths
 from gpcde._kernels import RBF, Linear, Matern32, Matern52, One, Polynomial
 from gpcde._latents import FreeForm, GaussianLatents, NoLatents
 from gpcde._mdn import MixtureNetwork
-from gpcde._mixing import GaussianMixing, Identity, PointMixing
+from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, PointMixing
 from gpcde._networks import MLP
 from gpcde._posterior import Shared, Statistics
 from gpcde._tables import Category, Features
@@ -70,6 +70,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "Identity": lambda: Identity(4),
     "PointMixing": lambda: PointMixing(numbers(3, 2), numbers(2, 3).T, False, 2.0),
     "GaussianMixing": lambda: GaussianMixing.create(numbers(3, 2)),
+    "ConjugateMixing": lambda: ConjugateMixing.of(numbers(3, 2), numbers(2, 2), numbers(2, 3).T, numbers(), 3),
     "MLP": make_network,
     "MixtureNetwork": lambda: MixtureNetwork(make_network(), 5, 2),
     "Autoencoder": lambda: Autoencoder(make_network(), make_network(), numbers(), 2, True, False, 0.1),

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import kstest
 
 from gpcde._bound import whole
-from gpcde._initialise import Design, gaussianised, projection_start, start
+from gpcde._initialise import Design, _mixing, gaussianised, projection_start, start
 from gpcde._inputs import Inputs, make_inputs
 from gpcde._latents import GaussianLatents
-from gpcde._mixing import grid_start
+from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
 from gpcde._schedule import Geometric
 from gpcde._train import Trainer, train
 
@@ -130,6 +130,36 @@ def test_categories_and_mixing_and_no_inputs_have_a_start() -> None:
     assert abs(np.corrcoef(np.asarray(lvm.local.value[:, 0]), codes)[0, 1]) > 0.8
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("fixed", PointMixing), ("map", PointMixing), ("gaussian", GaussianMixing), ("conjugate", ConjugateMixing)],
+)
+def test_the_mixing_is_of_the_kind_asked_for(name: str, kind: type[Mixing]) -> None:
+    p = grid_start(2, 2, 3)
+    mixing = _mixing(Design(mixing=p, mixing_posterior=name), 4)
+    assert type(mixing) is kind
+    np.testing.assert_array_equal(mixing.apply(jnp.eye(3)).T, p)
+    if isinstance(mixing, PointMixing):
+        assert mixing.learn == (name == "map")
+    assert isinstance(_mixing(Design(mixing_posterior=name), 4), Identity)
+    with pytest.raises(ValueError, match="mixing has 4 rows, but y has 5 columns"):
+        _mixing(Design(mixing=p, mixing_posterior=name), 5)
+
+
+def test_a_start_with_a_conjugate_mixing_keeps_its_prior_where_it_was() -> None:
+    rng = np.random.default_rng(6)
+    x, p = rng.normal(size=(40, 1)), grid_start(2, 2, 2)
+    y = np.sin(2 * x) @ p[:, :1].T + 0.1 * rng.normal(size=(40, 4))
+    design = Design("none", inducing=10, mixing=p, mixing_posterior="conjugate", dtype="float32")
+    state = start(jax.random.key(0), make_inputs(x), y, design)
+    mixing = state.model.mixing
+    assert isinstance(mixing, ConjugateMixing)
+    np.testing.assert_array_equal(mixing.start, np.float32(p))
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {np.dtype("float32")}
+    _, records = train(Trainer.create(40), jax.random.key(1), state, whole(make_inputs(x), y), 5, 40)
+    assert np.isfinite(records[-1].bound)
+
+
 def test_start_does_not_grow_with_the_data() -> None:
     """A million rows are looked at through a sample: no array of the state has as many."""
     rng = np.random.default_rng(5)
@@ -160,6 +190,7 @@ def test_the_same_key_gives_the_same_start() -> None:
         ({"levels": (3,)}, "categories"),
         ({"inducing": 0}, "inducing"),
         ({"kernel": "cubic"}, "kernel"),
+        ({"mixing_posterior": "magic"}, "mixing_posterior"),
         ({"inference": "amortised", "expectation": "closed", "kernel": "matern52"}, "closed"),
         ({"inference": "gaussian", "expectation": "closed", "input_map": "warp"}, "closed"),
         ({"latent_dim": 3}, "Gaussian q\\(w\\)"),

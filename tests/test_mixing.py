@@ -1,18 +1,38 @@
 """Mixings against expectations over an explicit P, and their starts against the covariances they factor."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm
+from jaxtyping import Array, Float
+from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import Matern
 
-from gpcde._compile import compiled
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
+from gpcde._bound import Batch, Model, Noise, evaluate_bound, whole
+from gpcde._compile import _options, compiled
+from gpcde._input_maps import Concatenate
+from gpcde._inputs import make_inputs
+from gpcde._kernels import RBF
+from gpcde._latents import NoLatents
+from gpcde._mixing import (
+    ConjugateMixing,
+    GaussianMixing,
+    Identity,
+    Mixing,
+    PointMixing,
+    grid_start,
+    principal_start,
+)
+from gpcde._posterior import Shared, SparsePosterior, Statistics
+from gpcde._train import State, Trainer
 
 D, L, M = 4, 3, 5
+
+fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -25,6 +45,24 @@ def gaussian() -> GaussianMixing:
     return GaussianMixing(parts[0], 0.3 * parts[1] - 0.5, parts[2], jnp.asarray(-0.2))
 
 
+SCALE = 0.7
+
+
+def conjugate(seed: int = 0, size: float = 1.0) -> ConjugateMixing:
+    """q(P) with mean, covariance and prior all different, rows of P that are far from independent columns."""
+    mean, start = jnp.asarray(normal(D, L, seed=seed + 1)), jnp.asarray(normal(D, L, seed=seed + 3))
+    root = normal(L, L, seed=seed + 2)
+    covariance = jnp.asarray(size * (root @ root.T + 0.1 * np.eye(L)))
+    return ConjugateMixing.of(mean, covariance, start, jnp.log(jnp.asarray(SCALE)))
+
+
+def values_of(q: ConjugateMixing) -> list[np.ndarray]:
+    """Equally likely values of P: every row has the mean and covariance it should, and no two rows covary."""
+    root = np.linalg.cholesky(np.asarray(q.covariance))
+    steps = [np.sqrt(D * L) * np.outer(row, column) for row in np.eye(D) for column in root.T]
+    return [np.asarray(q.mean) + sign * step for step in steps for sign in (1, -1)]
+
+
 def mixings() -> dict[str, tuple[Mixing, list[np.ndarray]]]:
     """Each with equally likely values of P that have its mean and covariance, so that quadratics are exact."""
     point, q = normal(D, L), gaussian()
@@ -35,6 +73,7 @@ def mixings() -> dict[str, tuple[Mixing, list[np.ndarray]]]:
         "point": (PointMixing.create(point), [point]),
         "fixed point": (PointMixing.create(point, learn=False), [point]),
         "gaussian": (q, [mean + sign * step for step in steps for sign in (1, -1)]),
+        "conjugate": (conjugate(), values_of(conjugate())),
     }
 
 
@@ -42,7 +81,7 @@ def expect(values: list[np.ndarray], function: Callable[[np.ndarray], np.ndarray
     return np.mean([function(p) for p in values], axis=0)
 
 
-NAMES = ["identity", "point", "fixed point", "gaussian"]
+NAMES = ["identity", "point", "fixed point", "gaussian", "conjugate"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,6 +98,9 @@ def test_expectations_over_the_mixing(name: str) -> None:
     )
     along = np.diag(rotation.T @ second @ rotation)
     np.testing.assert_allclose(mixing.along(jnp.asarray(rotation)), along, rtol=1e-12)
+    eigenvalues, vectors = mixing.eigh()
+    np.testing.assert_allclose((vectors * eigenvalues) @ vectors.T, second, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(L), atol=1e-12)
     assert mixing.shape == values[0].shape
 
 
@@ -137,6 +179,181 @@ def test_centre_of_the_gaussian_prior_stays() -> None:
     np.testing.assert_array_equal(gradient.start, np.zeros((D, L)))
     assert np.abs(gradient.mean).min() > 1e-6
     assert abs(gradient.log_scale) > 1e-6
+
+
+# q(P) in closed form
+
+
+def test_conjugate_penalty_is_the_divergence_from_the_prior() -> None:
+    """E_q[log q - log p], row by row; the integrand is quadratic, so that equally likely values are exact."""
+    q = conjugate()
+
+    def ratio(p: np.ndarray) -> np.ndarray:
+        logs = [multivariate_normal.logpdf(row, m, np.asarray(q.covariance)) for row, m in zip(p, q.mean, strict=True)]
+        return np.sum(logs) - norm.logpdf(p, np.asarray(q.start), SCALE).sum()
+
+    np.testing.assert_allclose(q.penalty(), expect(values_of(q), ratio), rtol=1e-11)
+    prior = ConjugateMixing.of(q.start, SCALE**2 * jnp.eye(L), q.start, q.log_scale)
+    np.testing.assert_allclose(prior.penalty(), 0, atol=1e-12)
+
+
+def test_conjugate_starts_at_its_start_with_the_scale_asked_for() -> None:
+    q = ConjugateMixing.create(normal(D, L), scale=0.05)
+    np.testing.assert_array_equal(q.mean, normal(D, L))
+    np.testing.assert_array_equal(q.start, normal(D, L))
+    size = np.sqrt((np.asarray(normal(D, L)) ** 2).mean())
+    np.testing.assert_allclose(jnp.exp(q.log_scale), 0.05 * size, rtol=1e-12)
+    np.testing.assert_allclose(q.penalty(), 0, atol=1e-12)  # at its prior
+
+
+N, STANDS_FOR, VARIANCE, NOISE = 12, 30, 1.3, 0.4
+KINDS = ["statistics", "shared"]
+
+
+class Held(Statistics):
+    """q(u) that does not follow P."""
+
+    q: SparsePosterior
+
+    def solve(self, mixing: Mixing, noise_variance: Float[Array, ""]) -> SparsePosterior:
+        return self.q
+
+
+class Problem(NamedTuple):
+    """Regression on a batch that stands for more rows, and what q(P) has to know of it, by dense computation."""
+
+    q: Held
+    x: np.ndarray
+    y: np.ndarray
+    z: np.ndarray
+    F: np.ndarray
+    T: np.ndarray
+
+    @property
+    def batch(self) -> Batch:
+        return whole(make_inputs(self.x), self.y)
+
+    def model(self, mixing: Mixing) -> Model:
+        noise = jnp.log(jnp.asarray(NOISE))
+        kernel = RBF.create(2, [0.9, 1.1], VARIANCE)
+        return Model(kernel, jnp.asarray(self.z), Concatenate(2), NoLatents(), mixing, noise)
+
+
+def problem(kind: str) -> Problem:
+    """F = sum_n E[f fᵀ], T = sum_n y_n E[f]ᵀ, where q(u) has an S for each rotated function, or one for all."""
+    rng = np.random.default_rng(11)
+    x, y, z = rng.normal(size=(N, 2)), rng.normal(size=(N, D)) + 0.5, rng.normal(size=(M, 2))
+
+    def rbf(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return VARIANCE * np.exp(-0.5 * (((left[:, None] - right) / [0.9, 1.1]) ** 2).sum(-1))
+
+    a = np.linalg.solve(np.linalg.cholesky(rbf(z, z) + 1e-6 * VARIANCE * np.eye(M)), rbf(z, x)).T
+    b = rng.normal(size=(8, M))
+    G, H = b.T @ b, b.T @ rng.normal(size=(8, D))
+    q: SparsePosterior
+    if kind == "statistics":
+        p = np.asarray(conjugate().mean)
+        second = p.T @ p + D * np.asarray(conjugate().covariance)
+        joint = np.linalg.inv(np.eye(L * M) + np.kron(second, G) / NOISE)
+        mean = (joint @ (H @ p).T.ravel() / NOISE).reshape(L, M).T
+        spread = joint.reshape(L, M, L, M)
+        q = Statistics(jnp.asarray(G), jnp.asarray(H)).solve(conjugate(), jnp.asarray(NOISE))
+    else:
+        mean, root = rng.normal(size=(M, L)), np.tril(0.3 * rng.normal(size=(M, M))) + 0.5 * np.eye(M)
+        spread = np.einsum("lj,mi->lmji", np.eye(L), root @ root.T)
+        q = Shared(jnp.asarray(mean), jnp.asarray(root))
+    f = a @ mean
+    left = N * VARIANCE - (a * a).sum()
+    F = f.T @ f + np.einsum("nm,lmji,ni->lj", a, spread, a) + left * np.eye(L)
+    share = STANDS_FOR / N
+    return Problem(Held(jnp.asarray(G), jnp.asarray(H), q), x, y, z, share * F, share * y.T @ f)
+
+
+@fast
+def bound_of(model: Model, posterior: Statistics, batch: Batch) -> Array:
+    noise = Noise(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
+    return evaluate_bound(model, posterior, batch, noise, STANDS_FOR).bound
+
+
+@fast
+def after_step(trainer: Trainer, state: State, batch: Batch, gamma: Array) -> Mixing:
+    """q(P) after a natural-gradient step of its own, q(u) as it was."""
+    noise = Noise(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
+    gradient = trainer.gradients(noise, state, batch)[1].learnt[0]
+    return state.model.mixing.natural_step(gradient.mixing, gamma)
+
+
+def stepped(task: Problem, mixing: ConjugateMixing, gamma: float) -> ConjugateMixing:
+    trainer = Trainer.create(STANDS_FOR)
+    moved = after_step(trainer, trainer.init(task.model(mixing), task.q), task.batch, jnp.asarray(gamma))
+    assert isinstance(moved, ConjugateMixing)
+    return moved
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gamma", [1.0, 0.3])
+def test_natural_steps_average_towards_the_optimum(kind: str, gamma: float) -> None:
+    """C⁻¹ and C⁻¹ mean, old and those of Bayesian linear regression on f; all the way with γ = 1."""
+    task, q = problem(kind), conjugate()
+    new = stepped(task, q, gamma)
+    precision = task.F / NOISE + np.eye(L) / SCALE**2
+    pull = task.T / NOISE + np.asarray(q.start) / SCALE**2
+    old = np.linalg.inv(q.covariance)
+    expected = (1 - gamma) * old + gamma * precision
+    np.testing.assert_allclose(np.linalg.inv(new.covariance), expected, rtol=1e-8, atol=1e-8)
+    towards = (1 - gamma) * np.asarray(q.mean) @ old + gamma * pull
+    np.testing.assert_allclose(new.mean, towards @ np.linalg.inv(expected), rtol=1e-8, atol=1e-9)
+    second = np.asarray(new.mean).T @ new.mean + D * np.asarray(new.covariance)
+    np.testing.assert_allclose(new.second_moment(), second, rtol=1e-12, atol=1e-12)
+    squares = expect(values_of(new), lambda p: np.mean((p - np.asarray(q.start)) ** 2))
+    np.testing.assert_allclose(jnp.exp(2 * new.log_scale), squares, rtol=1e-10)
+    np.testing.assert_array_equal(new.start, q.start)
+
+
+def slopes_of_the_bound(task: Problem, q: ConjugateMixing) -> np.ndarray:
+    """Five-point differences with q(u) held: by some directions of the mean and of C, and by the log scale."""
+    rng = np.random.default_rng(12)
+    turns = [rng.normal(size=(L, L)) for _ in range(4)]
+    spread = float(np.linalg.eigvalsh(q.covariance)[0])
+    moves = [(rng.normal(size=(D, L)), np.zeros((L, L)), 0.0) for _ in range(4)]
+    moves += [(np.zeros((D, L)), 0.1 * spread * (turn + turn.T), 0.0) for turn in turns]
+    moves += [(np.zeros((D, L)), np.zeros((L, L)), 1.0)]
+    batch, h, out = task.batch, 1e-2, []
+    for mean, covariance, log_scale in moves:
+        values = []
+        for k in (-2, -1, 1, 2):
+            there = ConjugateMixing.of(
+                q.mean + k * h * mean, q.covariance + k * h * covariance, q.start, q.log_scale + k * h * log_scale
+            )
+            values.append(float(bound_of(task.model(there), task.q, batch)))
+        out.append((values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_is_flat_where_natural_steps_end(kind: str) -> None:
+    """One step: by mean and C at the old scale, by the scale at the new; many steps: by all at once."""
+    task, q = problem(kind), conjugate()
+    steep = np.abs(slopes_of_the_bound(task, q))
+    assert steep.min() > 1e-2
+    new = stepped(task, q, 1.0)
+    with_old = ConjugateMixing.of(new.mean, new.covariance, q.start, q.log_scale)
+    np.testing.assert_allclose(slopes_of_the_bound(task, with_old)[:-1], 0, atol=1e-6)
+    flat = slopes_of_the_bound(task, new)
+    np.testing.assert_allclose(flat[-1], 0, atol=1e-6)
+    assert np.abs(flat[:-1]).max() > 1e-4  # the scale moved, so q(P) is not yet where it ends
+    for _ in range(60):
+        new = stepped(task, new, 1.0)
+    np.testing.assert_allclose(slopes_of_the_bound(task, new), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.2])
+def test_a_natural_step_of_the_mixing_never_lowers_the_bound(gamma: float) -> None:
+    task = problem("statistics")
+    for seed in range(10):
+        q = conjugate(10 * seed, size=10.0 ** (seed % 5 - 3))
+        before, after = (float(bound_of(task.model(p), task.q, task.batch)) for p in (q, stepped(task, q, gamma)))
+        assert after > before
 
 
 @pytest.mark.parametrize("lengthscale", [1.0, 2.3])

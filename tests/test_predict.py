@@ -19,7 +19,7 @@ from gpcde._input_maps import Concatenate, InputMap, Project, Warp
 from gpcde._inputs import Inputs, make_inputs
 from gpcde._kernels import RBF
 from gpcde._latents import FreeForm, NoLatents
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde._posterior import Shared, Statistics
 from gpcde._predict import Mixture, log_density
 from gpcde._train import Trainer, optimal_posterior
@@ -78,6 +78,9 @@ def functions(model: Model, statistics: Statistics, h: np.ndarray) -> tuple[np.n
     elif isinstance(mixing, GaussianMixing):
         p = np.asarray(mixing.mean)
         second = p.T @ p + np.diag(np.exp(2 * np.asarray(mixing.log_std)).sum(0))
+    elif isinstance(mixing, ConjugateMixing):
+        p = np.asarray(mixing.mean)
+        second = p.T @ p + D * np.asarray(mixing.covariance)
     joint = np.linalg.inv(np.eye(width * M) + np.kron(second, np.asarray(statistics.G)) / NOISE)
     mean = (joint @ (np.asarray(statistics.H) @ p).T.ravel() / NOISE).reshape(width, M)
     covariance = np.einsum("nm,lmji,ni->nlj", a, joint.reshape(width, M, width, M), a)
@@ -284,6 +287,60 @@ def test_an_almost_certain_p_is_a_known_one() -> None:
     uncertain = make_model(GaussianMixing.create(MATRIX[:, :2], std=1e-7))
     known = predict(make_model(make_mixing(2)), statistics, x, w, log_weight).log_density(y)
     np.testing.assert_allclose(predict(uncertain, statistics, x, w, log_weight).log_density(y), known, rtol=1e-9)
+
+
+def conjugate(columns: int, size: float = 0.3) -> ConjugateMixing:
+    root = np.random.default_rng(11).normal(size=(columns, columns))
+    mean = jnp.asarray(MATRIX[:, :columns])
+    return ConjugateMixing.of(mean, jnp.asarray(size * (root @ root.T + 0.1 * np.eye(columns))), mean, jnp.zeros(()))
+
+
+@pytest.mark.parametrize(("columns", "shared"), [(2, False), (2, True), (4, False)])
+def test_rows_of_p_that_covary_keep_mean_trace_and_the_variances_along_its_columns(columns: int, shared: bool) -> None:
+    """Of y = P f + noise: E[P E[ffᵀ] Pᵀ] over equally likely values of P that have its mean and covariance."""
+    mixing, statistics = conjugate(columns), make_statistics()
+    model = make_model(mixing)
+    (x, _), (w, log_weight) = new_points(), components()
+    h = np.hstack([np.repeat(np.asarray(x.dense), len(w), axis=0), np.tile(np.asarray(w), (TESTS, 1))])
+    if shared:
+        rng = np.random.default_rng(12)
+        m, root = rng.normal(size=(M, columns)), np.tril(rng.normal(size=(M, M)))
+        z = np.asarray(model.inducing_points)
+        a = np.linalg.solve(np.linalg.cholesky(rbf(z, z) + model.jitter * VARIANCE * np.eye(M)), rbf(z, h)).T
+        f = a @ m
+        cov_f = (VARIANCE - (a * a).sum(1) + ((a @ root) ** 2).sum(1))[:, None, None] * np.eye(columns)
+        mixture = predict(model, Shared(jnp.asarray(m), jnp.asarray(root)), x, w, log_weight)
+    else:
+        f, cov_f = functions(model, statistics, h)
+        mixture = predict(model, statistics, x, w, log_weight)
+    means, covariances = moments(mixture, D)
+
+    p, root = MATRIX[:, :columns], np.linalg.cholesky(np.asarray(mixing.covariance))
+    steps = [np.sqrt(D * columns) * np.outer(row, column) for row in np.eye(D) for column in root.T]
+    second = cov_f + f[:, :, None] * f[:, None]
+    square = np.mean([(p + s * step) @ second @ (p + s * step).T for step in steps for s in (1, -1)], axis=0)
+    mean = f @ p.T
+    exact = (square - mean[:, :, None] * mean[:, None] + NOISE * np.eye(D)).reshape(covariances.shape)
+    np.testing.assert_allclose(means.reshape(-1, D), mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(np.trace(covariances, axis1=2, axis2=3), np.trace(exact, axis1=2, axis2=3), rtol=1e-9)
+    assert mixture.basis is not None
+    basis = np.asarray(mixture.basis)
+    along, expected = (np.einsum("dl,nkde,el->nkl", basis, c, basis) for c in (covariances, exact))
+    np.testing.assert_allclose(along, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_rows_of_p_that_hardly_vary_are_known(columns: int) -> None:
+    statistics = make_statistics()
+    (x, y), (w, log_weight) = new_points(), components()
+    known = make_model(PointMixing.create(MATRIX[:, :columns], learn=False))
+    expected = predict(known, statistics, x, w, log_weight).log_density(y)
+    almost, not_quite = (
+        predict(make_model(conjugate(columns, size)), statistics, x, w, log_weight).log_density(y)
+        for size in (1e-13, 1e-3)
+    )
+    np.testing.assert_allclose(almost, expected, rtol=1e-8)
+    assert float(jnp.abs(not_quite - expected).max()) > 1e-5
 
 
 def test_each_component_has_its_own_draw_of_an_uncertain_a() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from gpcde._input_maps import Concatenate, Project
 from gpcde._inputs import make_inputs
 from gpcde._kernels import RBF
 from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde._posterior import Shared, Statistics
 from gpcde._train import Gradients, Record, State, Trainer, TrainingError, optimal_posterior, train
 
@@ -123,10 +124,11 @@ def test_a_batch_touches_the_latents_of_its_own_rows_only() -> None:
     np.testing.assert_array_equal(state.local.steps, visits[:, 0])
 
 
-def test_a_step_keeps_every_type() -> None:
+@pytest.mark.parametrize("mixing_class", [GaussianMixing, ConjugateMixing])
+def test_a_step_keeps_every_type(mixing_class: type[Any]) -> None:
     """Narrow parameters stay narrow and nothing is weakly typed, so one compilation serves all chunks."""
     data, key = make_data(2), jax.random.key(2)
-    model = make_model(GaussianLatents(None, 1, "draws", 2), GaussianMixing.create(MATRIX))
+    model = make_model(GaussianLatents(None, 1, "draws", 2), mixing_class.create(MATRIX))
     trainer = Trainer.create(N)
     for dtype in (jnp.float32, jnp.float64):
         narrow = jax.tree.map(lambda a, to=dtype: a.astype(to), model)
@@ -136,6 +138,64 @@ def test_a_step_keeps_every_type() -> None:
             assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
         assert {leaf.dtype for leaf in jax.tree.leaves(after.model)} == {jnp.dtype(dtype)}
         assert {leaf.dtype for leaf in jax.tree.leaves(after.posterior)} == {jnp.dtype(jnp.float64)}
+
+
+# A mixing with a natural gradient of its own
+
+
+def test_a_mixing_is_moved_by_its_own_step_where_one_is_due_and_by_nothing_else() -> None:
+    """Due at every third step, of size γ times caution; in between it stays, to the bit, whatever Adam does."""
+    data, key = make_data(8), jax.random.key(8)
+    start = jnp.asarray(MATRIX)
+    mixing = ConjugateMixing.of(start + 0.1, 0.01 * jnp.eye(2), start, jnp.log(jnp.asarray(0.2)), every=3)
+    trainer = Trainer.create(N, learning_rate=0.02, gamma=0.4)
+    state = trainer.init(make_model(NoLatents(), mixing), Statistics(jnp.eye(M), jnp.ones((M, D))))
+    state = eqx.tree_at(lambda s: s.caution, state, jnp.asarray(0.3))
+    gradient = gradients_of(trainer, draw_noise(key, state.model, N), state, data).learnt[0].mixing
+    expected = mixing.natural_step(gradient, 0.4 * 0.3)
+    for number in range(4):
+        moved = step(trainer, key, state, data)
+        if number == 0:
+            for one, other in zip(jax.tree.leaves(moved.model.mixing), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        if number % 3:
+            assert_same_bits(moved.model.mixing, state.model.mixing)
+        else:
+            far = jax.tree.map(lambda new, old: jnp.abs(new - old).max(), moved.model.mixing, state.model.mixing)
+            assert isinstance(far, ConjugateMixing)
+            assert min(float(far.mean), float(far.covariance), float(far.log_scale)) > 1e-5
+            assert float(far.start) == 0
+        assert float(jnp.abs(moved.model.inducing_points - state.model.inducing_points).max()) > 1e-4
+        state = moved
+
+
+def test_training_with_a_conjugate_mixing_finds_the_columns_of_the_outputs() -> None:
+    """Six outputs that follow two functions along columns that are not where P starts; all in single precision."""
+    rng = np.random.default_rng(9)
+    x = rng.uniform(-2, 2, size=(40, 2))
+    truth, begin = rng.normal(size=(6, 2)), rng.normal(size=(6, 2))
+    y = np.stack([np.sin(2 * x[:, 0]), np.cos(2 * x[:, 1])], 1) @ truth.T + 0.05 * rng.normal(size=(40, 6))
+    data = whole(make_inputs(x), y)
+    kernel = RBF.create(2, [0.9, 1.1], 1.2)
+    mixing = ConjugateMixing.create(begin)
+    model = Model(kernel, jnp.asarray(x[:20]), Concatenate(2), NoLatents(), mixing, jnp.log(jnp.asarray(0.1)))
+    model = jax.tree.map(lambda a: a.astype(jnp.float32), model)
+    trainer = Trainer.create(40, learning_rate=0.01, gamma=0.5)
+    best = optimal_posterior(trainer, jax.random.key(9), trainer.init(model), data).posterior
+    state = trainer.init(model, best)
+    after, records = train(trainer, jax.random.key(9), state, data, 60, 40, chunk=10)
+    assert all(one.bound < other.bound for one, other in pairwise(records))
+    assert {leaf.dtype for leaf in jax.tree.leaves(after.model)} == {jnp.dtype(jnp.float32)}
+
+    q = after.model.mixing
+    assert isinstance(q, ConjugateMixing)
+    np.testing.assert_array_equal(q.start, np.float32(begin))
+    missed = [np.linalg.norm(truth - p @ np.linalg.lstsq(p, truth)[0]) for p in (begin, np.asarray(q.mean))]
+    assert missed[1] < 0.1 * missed[0]
+    second = np.asarray(q.mean).T @ q.mean + 6 * np.asarray(q.covariance)
+    np.testing.assert_allclose(q.second_moment(), second, rtol=1e-5)
+    departures = np.mean((np.asarray(q.mean) - begin) ** 2) + np.trace(q.covariance) / 2
+    np.testing.assert_allclose(jnp.exp(2 * q.log_scale), departures, rtol=1e-5)
 
 
 # Cost
@@ -151,7 +211,7 @@ def intermediates(jaxpr: Jaxpr) -> Iterator[Any]:
                 yield from intermediates(inner)
 
 
-@pytest.mark.parametrize("mixing_class", [PointMixing, GaussianMixing])
+@pytest.mark.parametrize("mixing_class", [PointMixing, GaussianMixing, ConjugateMixing])
 @pytest.mark.parametrize("latent", ["free-form", "closed"])
 def test_many_functions_cost_no_more_memory_than_one(mixing_class: type[Any], latent: str) -> None:
     """L = 30 and M = 20: q(u) is kept as M² + M D_y numbers, and no step ever makes L M² of them."""

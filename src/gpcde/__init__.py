@@ -13,6 +13,7 @@ from ._diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, plot_cover
 from ._estimator import load
 from ._files import VERSION, FileError
 from ._gpcde import GPCDE
+from ._importance import Estimate, importance_log_density
 from ._initialise import Design, start
 from ._input_maps import Bend, Concatenate, InputMap, Project, Warp
 from ._inputs import Inputs, make_inputs
@@ -20,7 +21,7 @@ from ._kde import KDE, ConditionalKDE
 from ._kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial, Product, Sum
 from ._latents import FreeForm, GaussianLatents, NoLatents
 from ._mdn import MDN
-from ._mixing import GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
+from ._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
 from ._posterior import Shared, Statistics
 from ._precision import scope
 from ._predict import Mixture, log_density, predict
@@ -46,8 +47,10 @@ __all__ = [
     "Concatenate",
     "ConditionalDensity",
     "ConditionalKDE",
+    "ConjugateMixing",
     "Coverage",
     "Design",
+    "Estimate",
     "FileError",
     "FreeForm",
     "GaussianLatents",
@@ -89,6 +92,7 @@ __all__ = [
     "gauss_hermite",
     "grid_start",
     "hpd_pit",
+    "importance_log_density",
     "load",
     "log_density",
     "make_inputs",

@@ -169,8 +169,9 @@ class CVAE(DensityEstimator):
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds, common_scale=images)
         if images:
             z = self.transform_.from_standard(z)
-            if z.min() < 0 or z.max() > 1:
+            if z.min() < -1e-9 or z.max() > 1 + 1e-9:  # standard units and back leave rounding
                 raise ValueError("architecture='images' needs every y between 0 and 1: scale y, or use 'small'")
+            z = np.clip(z, 0, 1)
             self.transform_ = OutputTransform.identity(z.shape[1])
         seed = seed_of(self.random_state)
         choices = list(
@@ -256,6 +257,12 @@ class CVAE(DensityEstimator):
                 logs = _log_ratios(network, x.take(rows), *part, method == "importance")
             out[rows] = logsumexp(np.asarray(logs), axis=1) - np.log(draws)
         return out - self.transform_.log_slope(z).sum(1)
+
+
+def decoded(model: CVAE, X: Any, w: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k D"]:
+    """The mean of y at every row of X and each of the latents, in the units the network sees."""
+    with scope():
+        return np.asarray(_decoded(model.network_, model._apply_tables(X), w[None]))
 
 
 @compiled

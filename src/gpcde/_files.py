@@ -63,6 +63,7 @@ KNOWN: dict[str, type] = {
         _mixing.Identity,
         _mixing.PointMixing,
         _mixing.GaussianMixing,
+        _mixing.ConjugateMixing,
         _networks.MLP,
         _posterior.Statistics,
         _posterior.Shared,

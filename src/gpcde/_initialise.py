@@ -27,7 +27,7 @@ from ._input_maps import Bend, Concatenate, InputMap, Project, Warp
 from ._inputs import Inputs, make_inputs
 from ._kernels import RBF, Kernel, Matern32, Matern52, Product
 from ._latents import FreeForm, GaussianLatents, Latents, NoLatents, recognise
-from ._mixing import GaussianMixing, Identity, Mixing, PointMixing
+from ._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from ._networks import MLP
 from ._precision import scope
 from ._predict import predict
@@ -57,8 +57,8 @@ class Design:
     input_map         "concatenate", "project" (A, with `input_dim` rows), "bend" (of x, or of A x where `input_dim`
                       is given) or "warp"
     levels            the numbers of levels of the category columns of the inputs
-    mixing            a start for P (D_y × L), "fixed", learnt by "map" or "gaussian" as `mixing_posterior` says;
-                      without it P is the identity
+    mixing            a start for P (D_y × L), "fixed", learnt by "map", "gaussian" (by Adam) or "conjugate" (in closed
+                      form) as `mixing_posterior` says; without it P is the identity
     expectation       of a Gaussian q(w): by "draws", "closed" or "importance" (weighted), with so many `draws`
     points, rule      of the quadrature for free-form q(w): "gauss-hermite" or "even"
     noise_variance    fixed at this value, if given
@@ -90,7 +90,7 @@ class Design:
             "inference": ("none", "free-form", "amortised", "gaussian"),
             "kernel": tuple(KERNELS),
             "input_map": ("concatenate", "project", "bend", "warp"),
-            "mixing_posterior": ("fixed", "map", "gaussian"),
+            "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
             "dtype": ("float64", "float32"),
@@ -199,6 +199,8 @@ def _mixing(design: Design, outputs: int) -> Mixing:
         return Identity(outputs)
     if design.mixing.shape[0] != outputs:
         raise ValueError(f"mixing has {design.mixing.shape[0]} rows, but y has {outputs} columns")
+    if design.mixing_posterior == "conjugate":
+        return ConjugateMixing.create(design.mixing)
     if design.mixing_posterior == "gaussian":
         return GaussianMixing.create(design.mixing)
     return PointMixing.create(design.mixing, learn=design.mixing_posterior == "map")
@@ -287,8 +289,12 @@ def _contexts(model: Model, x: Inputs) -> Float[np.ndarray, "n c"]:
 
 
 def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, some: Batch, n_data: int) -> State:
-    """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior."""
-    width = input_map.context_dim
+    """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior.
+
+    A q(P) that has its own steps waits for the next: they would take P to zero while nothing is known of f.
+    """
+    width, outputs = input_map.context_dim, some.y.shape[1]
+    waits = design.mixing_posterior == "conjugate"
     noise = 0.3 if design.noise_variance is None else design.noise_variance
     kernel = KERNELS[design.kernel].create(width, np.sqrt(max(width, 1)))
     model = Model(
@@ -296,7 +302,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
         jnp.zeros((1, width)),
         input_map,
         NoLatents(),
-        _mixing(design, some.y.shape[1]),
+        _mixing(dataclasses.replace(design, mixing_posterior="fixed") if waits else design, outputs),
         jnp.asarray(np.log(noise)),
         design.noise_variance is None,
         _jitter(design),
@@ -306,7 +312,11 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
         model = eqx.tree_at(lambda m: m.inducing_points, model, jnp.asarray(centres))
     trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, FIRST_STEPS), 1.0)
     state = trainer.init(model)
-    return train(trainer, key, state, some, FIRST_STEPS, len(some.y))[0] if width else state
+    if width:
+        state, _ = train(trainer, key, state, some, FIRST_STEPS, len(some.y))
+    if waits:
+        state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, _mixing(design, outputs)), state.posterior)
+    return state
 
 
 @compiled

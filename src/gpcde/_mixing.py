@@ -3,6 +3,7 @@
     Identity          P = I
     PointMixing       P fixed, or learnt by MAP under N(start, 1/precision)
     GaussianMixing    q(P) = prod N(mean, std²), p(P) = prod N(start, scale²), the scale learnt by the bound
+    ConjugateMixing   q(P) = prod_d N(mean_d, C) over the rows of P, the optimum given q(f), in closed form
 
 The bound needs E[P] and E[PᵀP] only. Their uses have names here, so that nothing bigger than needed is made.
 """
@@ -10,6 +11,7 @@ The bound needs E[P] and E[PᵀP] only. Their uses have names here, so that noth
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
@@ -35,6 +37,11 @@ class Mixing(eqx.Module):
     def second_moment(self) -> Float[Array, "L L"]:
         """E[PᵀP]."""
 
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        """Eigenvalues and eigenvectors of E[PᵀP]."""
+        values, vectors = jnp.linalg.eigh(self.second_moment())
+        return values, vectors
+
     def trace(self) -> Float[Array, ""]:
         """tr E[PᵀP]."""
         return jnp.trace(self.second_moment())
@@ -50,6 +57,15 @@ class Mixing(eqx.Module):
     def penalty(self) -> Float[Array, ""]:
         """KL[q(P) || p(P)], or minus the log prior of P, a constant apart."""
         return jnp.zeros(())
+
+    @property
+    def period(self) -> int:
+        """A natural-gradient step for q(P) is due every so many steps; 0: never, Adam does it."""
+        return 0
+
+    def natural_step(self, gradient: "Mixing", gamma: Float[Array, ""] | float) -> "Mixing":
+        """q(P) after a natural-gradient step of size γ, from the bound's derivatives."""
+        return self
 
 
 class Identity(Mixing):
@@ -157,6 +173,96 @@ class GaussianMixing(Mixing):
         log_ratio = self.log_std - self.log_scale
         moved = (self.mean - stop_gradient(self.start)) * jnp.exp(-self.log_scale)
         return jnp.sum(0.5 * (moved**2 + jnp.exp(2 * log_ratio) - 1) - log_ratio)
+
+
+class ConjugateMixing(Mixing):
+    """q(P) = prod_d N(mean_d, C) over the rows of P, C shared; p(P) = prod N(start, scale²).
+
+    Given q(f) that is the form of the optimum, since the noise is the same for all outputs:
+
+        C⁻¹ = F/σ² + I/scale²        mean = (T/σ² + start/scale²) C        F = sum_n E[f fᵀ], T = sum_n y_n E[f]ᵀ
+
+    The bound is linear in E[P] and R = E[PᵀP] = meanᵀ mean + D_y C, and its derivatives by them are T/σ² and -F/2σ². A
+    natural-gradient step of size γ averages C⁻¹ and C⁻¹ mean, old and new. The scale is at its optimum, the root mean
+    square of P - start. A step costs L³, so of many it is taken only every so often; R and its eigenvectors are kept.
+    """
+
+    mean: Float[Array, "D L"]
+    covariance: Float[Array, "L L"]
+    start: Float[Array, "D L"]
+    log_scale: Float[Array, ""]
+    second: Float[Array, "L L"]
+    eigen: tuple[Float[Array, " L"], Float[Array, "L L"]]
+    every: int = eqx.field(static=True)
+
+    @property
+    def period(self) -> int:
+        return self.every
+
+    @classmethod
+    def create(cls, start: Numbers, scale: float = 0.3) -> "ConjugateMixing":
+        """q(P) at its prior, whose scale, in units of the start's root mean square, is only where learning starts."""
+        mean = jnp.asarray(start)
+        spread = scale * jnp.sqrt(jnp.mean(mean**2))
+        covariance = spread**2 * jnp.eye(mean.shape[1], dtype=mean.dtype)
+        return cls.of(mean, covariance, mean, jnp.log(spread), max(1, mean.shape[1] // 40))
+
+    @classmethod
+    def of(
+        cls,
+        mean: Float[Array, "D L"],
+        covariance: Float[Array, "L L"],
+        start: Float[Array, "D L"],
+        log_scale: Float[Array, ""],
+        every: int = 1,
+    ) -> "ConjugateMixing":
+        """With R and its eigenvalues and eigenvectors, which follow."""
+        second = mean.T @ mean + mean.shape[0] * covariance
+        values, vectors = jnp.linalg.eigh(second)
+        return cls(mean, covariance, start, log_scale, second, (values, vectors), every)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.mean.shape[0], self.mean.shape[1]
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        return f @ self.mean.T
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        return self.second
+
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        return self.eigen
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return m @ self.second @ m.T
+
+    def penalty(self) -> Float[Array, ""]:
+        """KL[q(P) || p(P)]; as a number, not to be differentiated: `natural_step` knows its derivatives."""
+        outputs, count = self.shape
+        precision = jnp.exp(-2 * self.log_scale)
+        squares = jnp.sum((self.mean - self.start) ** 2) + outputs * jnp.trace(self.covariance)
+        log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(self.covariance))).sum()
+        kl = 0.5 * (precision * squares + outputs * (count * (2 * self.log_scale - 1) - log_det))
+        return stop_gradient(kl)
+
+    def natural_step(self, gradient: Mixing, gamma: Float[Array, ""] | float) -> "ConjugateMixing":
+        assert isinstance(gradient, ConjugateMixing)
+        outputs, count = self.shape
+        weak = jnp.exp(-2 * self.log_scale)
+        data = -(gradient.second + gradient.second.T)  # F/σ²
+        precision = (1 - gamma) * _inverse(self.covariance) + gamma * (data + weak * jnp.eye(count))
+        covariance = _inverse(precision)
+        slope = gradient.mean - self.mean @ data + weak * (self.start - self.mean)
+        mean = self.mean + gamma * slope @ covariance
+        squares = jnp.sum((mean - self.start) ** 2) + outputs * jnp.trace(covariance)
+        return self.of(mean, covariance, self.start, 0.5 * jnp.log(squares / (outputs * count)), self.every)
+
+
+def _inverse(matrix: Float[Array, "L L"]) -> Float[Array, "L L"]:
+    """Of a positive definite matrix."""
+    root = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(matrix), jnp.eye(len(matrix)), lower=True)
+    return root.T @ root
 
 
 def _leading(covariance: np.ndarray, count: int) -> Float[np.ndarray, "D L"]:

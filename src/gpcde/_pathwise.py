@@ -23,7 +23,7 @@ from ._forms import inverse_cholesky
 from ._input_maps import Bend, InputMap, Project
 from ._inputs import AnyArray, Inputs, Numbers
 from ._kernels import RBF, Kernel, Matern32, Matern52, Product, Stationary
-from ._mixing import GaussianMixing, Identity
+from ._mixing import ConjugateMixing, GaussianMixing, Identity
 from ._posterior import Shared, Statistics
 from ._precision import wide
 
@@ -92,6 +92,9 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: Statistics | Shared) -
     if isinstance(model.mixing, GaussianMixing):
         p = model.mixing
         mixing = p.mean + jnp.exp(p.log_std) * jax.random.normal(keys[4], p.mean.shape)
+    elif isinstance(model.mixing, ConjugateMixing):
+        root = jnp.linalg.cholesky(model.mixing.covariance)
+        mixing = model.mixing.mean + jax.random.normal(keys[4], model.mixing.mean.shape) @ root.T
     elif not isinstance(model.mixing, Identity):
         mixing = model.mixing.apply(jnp.eye(model.mixing.shape[1])).T
     return Path(where, weights, correction, projection, mixing)

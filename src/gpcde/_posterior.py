@@ -141,7 +141,7 @@ class Statistics(eqx.Module):
         if isinstance(mixing, Identity):
             return self._one_cholesky(noise_variance)
         values, basis = jnp.linalg.eigh(self.G)
-        weights, turn = jnp.linalg.eigh(mixing.second_moment())
+        weights, turn = mixing.eigh()
         # both are sums of squares: a negative eigenvalue is rounding
         values, weights = jnp.maximum(values, 0), jnp.maximum(weights, 0)
         spectrum = 1 / (1 + values[:, None] * weights / noise_variance)

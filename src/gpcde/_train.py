@@ -26,8 +26,9 @@ from ._bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound
 from ._compile import compiled
 from ._forms import inverse_cholesky
 from ._latents import GaussianLatents
+from ._mixing import Mixing
 from ._posterior import Coefficients, Shared, Statistics
-from ._precision import scope
+from ._precision import scope, wide
 from ._schedule import Geometric, Minibatches
 
 
@@ -137,8 +138,11 @@ class Trainer(eqx.Module):
         model, posterior = jax.tree.map(
             lambda p, u: p + (rate * u).astype(p.dtype), _learnt(state.model, state.posterior), updates
         )
+        gamma = self.gamma(state.step) * state.caution
+        if state.model.mixing.period:
+            mixing = mixing_step(state.model.mixing, gradients.learnt[0].mixing, gamma, state.step)
+            model = eqx.tree_at(lambda m: m.mixing, model, mixing)
         if isinstance(state.posterior, Statistics) and gradients.coefficients is not None:
-            gamma = self.gamma(state.step) * state.caution
             posterior = natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, gamma)
         local = state.local
         if local is not None and gradients.local is not None:
@@ -162,6 +166,16 @@ class Trainer(eqx.Module):
         at = Gradients(_learnt(state.model, state.posterior), local, nudge)
         (_, terms), gradients = jax.value_and_grad(objective, has_aux=True)(at)
         return terms, gradients
+
+
+def mixing_step(mixing: Mixing, gradient: Mixing, gamma: Float[Array, ""], step: Int[Array, ""]) -> Mixing:
+    """P after its own natural-gradient step, in its own type; where none is due, as it was."""
+
+    def moved() -> Mixing:
+        new = wide(mixing).natural_step(wide(gradient), gamma)
+        return jax.tree.map(lambda a, old: a.astype(old.dtype), new, mixing)
+
+    return jax.lax.cond(step % mixing.period == 0, moved, lambda: mixing)
 
 
 def natural_step(

@@ -202,7 +202,8 @@ def load_mnist() -> Images:
     with np.load(local("mnist/mnist.npz") or fetch("mnist.npz")) as file:
         images = np.concatenate([file["x_train"], file["x_test"]])
         labels = np.concatenate([file["y_train"], file["y_test"]])
-    return Images(_unit(images), labels.astype(int), np.arange(len(labels)) >= 60_000)
+        test = np.arange(len(labels)) >= len(file["y_train"])
+    return Images(_unit(images), labels.astype(int), test)
 
 
 def load_omniglot() -> Images:

@@ -1,0 +1,94 @@
+"""Training a model of a given design, with progress and a checkpoint: what the image experiments share."""
+
+import dataclasses
+import hashlib
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from .. import _files
+from .._bound import whole
+from .._files import FileError
+from .._initialise import Design, start
+from .._inputs import Inputs
+from .._precision import scope
+from .._schedule import Geometric
+from .._train import Record, State, Trainer, train
+from .._watch import CHECKPOINT_SECONDS
+from ._run import Tell
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """How to train: for how many steps, on how many rows each, and the first and last step sizes."""
+
+    steps: int
+    batch_size: int
+    rates: tuple[float, float]
+    gammas: tuple[float, float]
+
+
+def train_design(
+    seed: int,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    course: Course,
+    tell: Tell,
+    checkpoint: Path,
+    first: State | None = None,
+) -> tuple[State, list[Record]]:
+    """The state after training (from `first`, if given), taken up from the checkpoint where there is one."""
+    trainer = Trainer.create(
+        len(y), Geometric.create(*course.rates, course.steps), Geometric.create(*course.gammas, course.steps)
+    )
+    key = jax.random.key(seed)
+    mark = _mark(design, course, y)
+    saved = _resumed(checkpoint, mark)
+    records: list[Record] = []
+    if saved is not None:
+        state, records = saved
+    else:
+        state = start(key, x, y, design) if first is None else first
+    kept = time.monotonic()
+
+    def watch(state: State, record: Record) -> None:
+        nonlocal kept
+        records.append(record)
+        tell(int(state.step) / course.steps)
+        if time.monotonic() - kept > CHECKPOINT_SECONDS:
+            write_checkpoint(checkpoint, mark, state, records)
+            kept = time.monotonic()
+
+    left = course.steps - int(state.step)
+    state, _ = train(trainer, key, state, whole(x, y), left, course.batch_size, watch=watch)
+    return state, records
+
+
+def write_checkpoint(path: Path, mark: str, state: State, records: list[Record]) -> None:
+    with scope():
+        value = {"mark": mark, "state": jax.tree.map(np.asarray, state), "records": [tuple(r) for r in records]}
+        _files.write(path, "State", value)
+
+
+def _mark(design: Design, course: Course, y: np.ndarray) -> str:
+    """What tells these data and settings from others."""
+    digest = hashlib.sha256(repr((design, course)).encode())
+    digest.update(np.ascontiguousarray(y).data)
+    return digest.hexdigest()
+
+
+def _resumed(path: Path, mark: str) -> tuple[State, list[Record]] | None:
+    """What a checkpoint holds; one that is damaged, or belongs to something else, is left aside."""
+    if not path.is_file():
+        return None
+    try:
+        _, value = _files.read(path)
+        if value["mark"] != mark:
+            return None
+        return value["state"], [Record(*record) for record in value["records"]]
+    except (FileError, KeyError, TypeError):
+        return None

@@ -1,0 +1,1 @@
+"""Experiments for the tests of the runner."""
