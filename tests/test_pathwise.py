@@ -18,7 +18,7 @@ from gpcde._input_maps import Bend, Concatenate, InputMap, Project
 from gpcde._inputs import Inputs, make_inputs
 from gpcde._kernels import RBF, Kernel, Linear, Matern32, Matern52
 from gpcde._latents import FreeForm
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde._pathwise import draw_path, follow, frequencies
 from gpcde._posterior import Statistics
 from small import fitted
@@ -149,6 +149,19 @@ def test_an_uncertain_mixing_is_drawn() -> None:
     drawn = np.stack([np.asarray(draw_path(jax.random.key(i), model, statistics).mixing) for i in range(400)])
     np.testing.assert_allclose(drawn.mean(0), P, atol=5 * 0.3 / 20)
     np.testing.assert_allclose(drawn.std(0), 0.3, atol=5 * 0.3 / np.sqrt(800))
+
+
+def test_rows_of_an_uncertain_mixing_covary_as_they_should() -> None:
+    width = P.shape[1]
+    root = 0.3 * np.tril(np.random.default_rng(3).normal(size=(width, width))) + 0.2 * np.eye(width)
+    covariance = root @ root.T
+    mixing = ConjugateMixing.of(jnp.asarray(P), jnp.asarray(covariance), jnp.asarray(P), jnp.zeros(()))
+    model, statistics, _ = make(mixing=mixing)
+    drawn = np.stack([np.asarray(draw_path(jax.random.key(i), model, statistics).mixing) for i in range(400)]) - P
+    spread = np.sqrt(np.diag(covariance))
+    assert (np.abs(drawn.mean(0)) < 5 * spread / 20).all()
+    rows = drawn.reshape(-1, width)
+    np.testing.assert_allclose(rows.T @ rows / len(rows), covariance, atol=6 * spread.max() ** 2 / np.sqrt(len(rows)))
 
 
 @pytest.mark.parametrize("mixing", [None, Identity(D)], ids=["P", "identity"])

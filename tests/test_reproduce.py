@@ -8,13 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-from gpcde import cli
-from gpcde.reproduce import EXPERIMENTS, PRESETS, _run, mnist, natgrad, omniglot, taxi, uci
+from gpcde import Design, cli, make_inputs
+from gpcde.reproduce import EXPERIMENTS, PRESETS, _run, _training, mnist, natgrad, omniglot, taxi, uci
 from gpcde.reproduce._report import fill_page, mean_error, metric, with_error, write_table
 from gpcde.reproduce._run import ReproduceError, run
+from gpcde.reproduce._training import Course, resumed, train_design
 from gpcde.reproduce._units import Unit, append_line, picture, read_lines, unpicture
 
 MODULES = {"mnist": mnist, "natgrad": natgrad, "omniglot": omniglot, "taxi": taxi, "uci": uci}
@@ -154,6 +156,41 @@ def test_workers_share_the_cores(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
     do([trial()], tmp_path, jobs=1)
     assert read_lines(tmp_path / "trial.jsonl")[0]["metrics"]["cores"] == cores
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_training, "CHECKPOINT_SECONDS", 0.0)
+    rng = np.random.default_rng(0)
+    x, y = make_inputs(rng.normal(size=(30, 1))), rng.normal(size=(30, 1))
+    design = Design(inference="none", inducing=5)
+    course = Course(150, 10, (0.02, 0.002), (0.1, 0.1))
+    checkpoint = tmp_path / "x.safetensors"
+    told: list[float] = []
+
+    def tell(share: float) -> None:
+        told.append(share)
+        if len(told) == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train_design(0, x, y, design, course, tell, checkpoint)
+    assert told == pytest.approx([1 / 3, 2 / 3, 1])
+    cut = checkpoint.read_bytes()
+    state, records = train_design(0, x, y, design, course, told.append, checkpoint)
+    assert told[3:] == pytest.approx([1])  # one chunk of steps was left
+    whole, all_records = train_design(0, x, y, design, course, lambda share: None, tmp_path / "y.safetensors")
+    assert [r.step for r in records] == [r.step for r in all_records] == [50, 100, 150]
+    for one, two in zip(jax.tree.leaves(state), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(one, two)
+    # what belongs to other data, or is damaged, is left aside
+    assert resumed(checkpoint, design, course, y) is not None
+    assert resumed(checkpoint, design, course, y + 1) is None
+    checkpoint.write_bytes(cut[:100])
+    assert resumed(checkpoint, design, course, y) is None
 
 
 # the command line

@@ -11,6 +11,7 @@ Data are expected in standard units: columns of x and y with mean 0 and variance
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -147,18 +148,28 @@ def start(key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], design: Des
             return _finished(design, plain, n_data)
 
         known = whole(x, y) if design.inference == "gaussian" else some
-        residuals = np.asarray(known.y)
-        if design.input_map != "warp":
-            blocks = [np.arange(i, min(i + PLENTY, len(residuals))) for i in range(0, len(residuals), PLENTY)]
-            residuals = residuals - np.concatenate([_mean(plain, known.x.take(rows)) for rows in blocks])
-        w = gaussianised(rng, residuals, design.latent_dim)
-        latents, local = _latents(key, design, known, w)
-        spread = _spread(rng, design.inducing, design.latent_dim)
-        starts = [
-            _completed(key, design, plain, latents, known, w, spread, share, lengthscale, n_data, local)
-            for share, lengthscale in TRIALS[: design.trials]
-        ]
+        starts = with_latents(key, rng, design, plain, known, n_data, TRIALS[: design.trials])
         return _finished(design, _best(key, starts, known, n_data), n_data)
+
+
+def with_latents(
+    key: PRNGKeyArray,
+    rng: np.random.Generator,
+    design: Design,
+    plain: State,
+    known: Batch,
+    n_data: int,
+    trials: Sequence[tuple[float, float]],
+) -> list[State]:
+    """Steps 2 and 3: the model without latents goes on with them, for each share of noise and lengthscale of w."""
+    residuals = np.asarray(known.y)
+    if design.input_map != "warp":
+        blocks = [np.arange(i, min(i + PLENTY, len(residuals))) for i in range(0, len(residuals), PLENTY)]
+        residuals = residuals - np.concatenate([_mean(plain, known.x.take(rows)) for rows in blocks])
+    w = gaussianised(rng, residuals, design.latent_dim)
+    latents, local = _latents(key, design, known, w)
+    spread = _spread(rng, design.inducing, design.latent_dim)
+    return [_completed(key, design, plain, latents, known, w, spread, *trial, n_data, local) for trial in trials]
 
 
 def _best(key: PRNGKeyArray, starts: list[State], known: Batch, n_data: int) -> State:
@@ -388,7 +399,7 @@ def _completed(
     n_data: int,
     local: Float[Array, "n p"] | None,
 ) -> State:
-    """Steps 2 and 3: the model with latents, q(u) at its optimum if the guess of w were the truth."""
+    """The model with latents, q(u) at its optimum if the guess of w were the truth."""
     old = plain.model
     count, dim = spread.shape
     log_noise = float(old.log_noise_variance) + (np.log(share) if design.noise_variance is None else 0.0)

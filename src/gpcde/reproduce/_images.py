@@ -120,4 +120,3 @@ def samples(
             assert mixture.basis is not None
             out[i] = np.asarray(mixture.mean[0] @ mixture.basis.T) + mean
     return np.clip(out, 0, 1)
-

@@ -47,7 +47,7 @@ def train_design(
     )
     key = jax.random.key(seed)
     mark = _mark(design, course, y)
-    saved = _resumed(checkpoint, mark)
+    saved = resumed(checkpoint, design, course, y)
     records: list[Record] = []
     if saved is not None:
         state, records = saved
@@ -60,7 +60,7 @@ def train_design(
         records.append(record)
         tell(int(state.step) / course.steps)
         if time.monotonic() - kept > CHECKPOINT_SECONDS:
-            write_checkpoint(checkpoint, mark, state, records)
+            _write(checkpoint, mark, state, records)
             kept = time.monotonic()
 
     left = course.steps - int(state.step)
@@ -68,7 +68,7 @@ def train_design(
     return state, records
 
 
-def write_checkpoint(path: Path, mark: str, state: State, records: list[Record]) -> None:
+def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
     with scope():
         value = {"mark": mark, "state": jax.tree.map(np.asarray, state), "records": [tuple(r) for r in records]}
         _files.write(path, "State", value)
@@ -81,13 +81,15 @@ def _mark(design: Design, course: Course, y: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def _resumed(path: Path, mark: str) -> tuple[State, list[Record]] | None:
+def resumed(
+    path: Path, design: Design, course: Course, y: Float[np.ndarray, "n D"]
+) -> tuple[State, list[Record]] | None:
     """What a checkpoint holds; one that is damaged, or belongs to something else, is left aside."""
     if not path.is_file():
         return None
     try:
         _, value = _files.read(path)
-        if value["mark"] != mark:
+        if value["mark"] != _mark(design, course, y):
             return None
         return value["state"], [Record(*record) for record in value["records"]]
     except (FileError, KeyError, TypeError):

@@ -54,17 +54,13 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     train, test = _ones(settings["images"], unit.seed)
     test = test[: settings["test"] or None]
     x = make_inputs(rows=len(train))
-    design = Design(
-        inference="gaussian", latent_dim=1, inducing=settings["inducing"], expectation="closed", trials=1
-    )
+    design = Design(inference="gaussian", latent_dim=1, inducing=settings["inducing"], expectation="closed", trials=1)
     first = _untaught(start(jax.random.key(unit.seed), x, train, design), unit.model)
     rates = settings["rate"], settings["rate"]
     course = Course(settings["steps"], len(train), rates, (settings["gamma"], settings["gamma"]))
     state, records = train_design(unit.seed, x, train, design, course, tell, checkpoint, first)
     nodes, log_weight = evenly_spaced(401, 1)
-    scores = np.asarray(
-        log_density(state.model, state.posterior, make_inputs(rows=len(test)), test, nodes, log_weight)
-    )
+    scores = np.asarray(log_density(state.model, state.posterior, make_inputs(rows=len(test)), test, nodes, log_weight))
     pixels = train.shape[1]
     return {
         "log_likelihood": float(scores.mean() / pixels),

@@ -25,7 +25,7 @@ from .._answer import nodes
 from .._bound import Batch, draw_noise, evaluate_bound, whole
 from .._compile import compiled
 from .._cvae import CVAE
-from .._initialise import ENOUGH, Design, _completed, _latents, _mean, _spread, gaussianised
+from .._initialise import ENOUGH, Design, with_latents
 from .._inputs import Inputs, make_inputs
 from .._precision import scope
 from .._predict import log_density
@@ -34,7 +34,7 @@ from .._special import LinearGaussian
 from .._train import State, Trainer, TrainingError, optimal_posterior, train
 from ..datasets import UCI, load_uci
 from ._report import mean_error, metric, new_figure, with_error, write_figure, write_table
-from ._training import Course, _mark, _resumed, train_design
+from ._training import Course, resumed, train_design
 from ._units import Line, Unit
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> tuple[Stat
             tuple(settings["rates"]),
             (1.0, 1.0) if settings["batch"] >= len(task.y) else tuple(settings["gammas"]),
         )
-        saved = _resumed(checkpoint, _mark(design, course, task.y))
+        saved = resumed(checkpoint, design, course, task.y)
         if saved is not None:
             begun = saved[0]
         else:
@@ -302,14 +302,8 @@ def _with_latents(unit: Unit, task: Task, design: Design, plain: State) -> State
     rows = rng.permutation(len(task.y))[:ENOUGH]
     with scope():
         some = whole(task.x.take(rows), task.y[rows])
-        w = gaussianised(rng, np.asarray(some.y) - np.asarray(_mean(plain, some.x)), design.latent_dim)
-        latents, _ = _latents(key, design, some, w)
-        spread = _spread(rng, design.inducing, design.latent_dim)
-        ratio = _ratio(plain)
-        starts = [
-            _completed(key, design, plain, latents, some, w, spread, left, ratio * length, len(task.y), None)
-            for left, length in settings["starts"]
-        ]
+        trials = [(left, _ratio(plain) * length) for left, length in settings["starts"]]
+        starts = with_latents(key, rng, design, plain, some, len(task.y), trials)
         if len(starts) == 1:
             return starts[0]
         best, highest = None, -np.inf
