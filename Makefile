@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test check format benchmark clean
+.PHONY: demo test check format benchmark reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
@@ -23,11 +23,20 @@ format: $(VENV)/.test
 benchmark: $(VENV)/.demo
 	for w in a b c d; do $(BIN)/python benchmarks/step.py --workload $$w --repeats 5 --steps 20; done
 
+# the paper's experiments: PRESET is quick (two minutes), standard (two hours) or paper (days)
+PRESET ?= quick
+reproduce: $(VENV)/.reproduce
+	$(BIN)/gpcde reproduce all --preset $(PRESET) --jobs 2
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	touch $@
+
+$(VENV)/.reproduce: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[reproduce]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

@@ -13,7 +13,7 @@ from ._diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, plot_cover
 from ._estimator import load
 from ._files import VERSION, FileError
 from ._gpcde import GPCDE
-from ._importance import Estimate, importance_log_density
+from ._importance import importance_log_density
 from ._initialise import Design, start
 from ._input_maps import Bend, Concatenate, InputMap, Project, Warp
 from ._inputs import Inputs, make_inputs
@@ -50,7 +50,6 @@ __all__ = [
     "ConjugateMixing",
     "Coverage",
     "Design",
-    "Estimate",
     "FileError",
     "FreeForm",
     "GaussianLatents",

@@ -62,9 +62,9 @@ def importance_log_density(
     if not len(y):
         raise ValueError("y must have at least one row")
     width = max(len(model.inducing_points), model.mixing.shape[1])
-    log_ratio = np.empty((len(y), draws))
+    log_ratio, of_prior = np.empty((len(y), draws)), int(PRIOR_SHARE * draws)
     with scope():
-        decoder = compiled(Decoder.create)(model, posterior)
+        decoder = _decoder(model, posterior)
         size = min(len(y), FITTED_AT_ONCE)
         part = max(1, min(draws, NUMBERS_AT_ONCE // (size * width)))
         for begin in range(0, len(y), size):
@@ -74,11 +74,15 @@ def importance_log_density(
             proposal = _fitted(one, decoder, block, jnp.asarray(fit_steps))
             for place in range(0, draws, part):
                 noise = jax.random.normal(jax.random.fold_in(two, place), (size, part, proposal.mean.shape[1]))
-                ours = np.arange(place, place + part) >= PRIOR_SHARE * draws
-                ratios = np.asarray(_log_ratios(decoder, block, proposal, noise, jnp.asarray(ours)))
+                ours = np.arange(place, place + part) >= of_prior
+                share = of_prior / draws
+                ratios = np.asarray(_log_ratios(decoder, block, proposal, noise, *map(jnp.asarray, (ours, share))))
                 log_ratio[rows, place : place + part] = ratios[:, : draws - place]
     total = logsumexp(log_ratio, axis=1)
     return Estimate(total - np.log(draws), np.exp(2 * total - logsumexp(2 * log_ratio, axis=1)))
+
+
+_decoder = compiled(Decoder.create)
 
 
 @compiled
@@ -88,14 +92,15 @@ def _log_ratios(
     proposal: Gaussian,
     noise: Float[Array, "n k v"],
     ours: Bool[Array, " k"],
+    share: Float[Array, ""],
 ) -> Float[Array, "n k"]:
-    """log p(y|x, v) p(v) / q(v), v drawn from the proposal where `ours`, else from the prior."""
+    """log p(y|x, v) p(v) / q(v), v drawn from the proposal where `ours`, else from the prior, a share of all draws."""
     v = jnp.where(ours[:, None], proposal.at(noise), noise)
     dim = decoder.model.latents.dim
     residual = (v - proposal.mean[:, None]) / proposal.scale[:, None]
     log_prior = -0.5 * (v**2).sum(-1)
     log_ours = -0.5 * (residual**2).sum(-1) - proposal.log_det()[:, None]
-    log_q = jnp.logaddexp(jnp.log(PRIOR_SHARE) + log_prior, jnp.log1p(-PRIOR_SHARE) + log_ours)
+    log_q = jnp.logaddexp(jnp.log(share) + log_prior, jnp.log1p(-share) + log_ours)
     return decoder.log_likelihood(*rows, v[..., :dim], v[..., dim:]) + log_prior - log_q
 
 

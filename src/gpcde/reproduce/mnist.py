@@ -140,7 +140,7 @@ def _process(
     state, mean = fit(
         settings, unit.seed, images[train], labels[train], CLASSES, lambda share: tell(0.8 * share), checkpoint
     )
-    about: dict[str, Any] = {"noise_variance": float(state.model.noise_variance)}
+    about: dict[str, Any] = {"noise_variance": float(np.exp(state.model.log_noise_variance))}
     if settings["latent_dim"] <= 2:
         draws = settings["draws"]
         scores = {

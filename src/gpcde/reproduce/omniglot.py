@@ -97,7 +97,7 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         "error": float(scores.std(ddof=1) / len(scores) ** 0.5),
         "test_images": len(scores),
         "effective_sample_size": {str(q): float(np.quantile(effective, q)) for q in (0.05, 0.25, 0.5, 0.75)},
-        "noise_variance": float(state.model.noise_variance),
+        "noise_variance": float(np.exp(state.model.log_noise_variance)),
         "pictures": rows,
     }
 
