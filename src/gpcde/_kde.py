@@ -27,8 +27,12 @@ from ._latents import LOG_2PI
 from ._mixtures import Components
 from ._precision import scope
 
-ENOUGH = 2_000
-"""Rows that tell the bandwidths; those of more rows are narrowed by the known rate, N^(-1/(4 + dimensions))."""
+ENOUGH, HELD_OUT, PLENTY = 2_000, 300, 20_000
+"""Rows that tell the bandwidths; of more, so many held-out rows tell how much narrower all of the others want them.
+
+Beyond plenty of rows the bandwidths shrink by the known rate, N^(-1/(4 + dimensions)). Below, that rate would often
+be wrong: a density with fine detail wants its kernels narrower than a smooth one, once there are rows to show it.
+"""
 
 NARROWEST = 1e-3
 """The least bandwidth in standard units: values that repeat exactly would ask for none."""
@@ -99,11 +103,43 @@ def fit_bandwidths(
                 best = found
     assert best is not None
     h = NARROWEST + np.exp(best.x[: outputs + inputs])
-    if n > len(some):
-        h = h * (n / len(some)) ** (-1 / (4 + outputs + inputs))
     share = 1 / (1 + np.exp(-best.x[outputs + inputs :]))
     counts = np.asarray(levels, float)
-    return Bandwidths(h[:outputs], h[outputs:], share * (counts - 1) / np.maximum(counts, 1))
+    found = Bandwidths(h[:outputs], h[outputs:], share * (counts - 1) / np.maximum(counts, 1))
+    if n <= len(some):
+        return found
+    many = rng.permutation(n)[:PLENTY]
+    narrower = _narrowed(found, y[many], x.take(many), levels, (len(many) / len(some)) ** (-1 / (4 + outputs + inputs)))
+    rate = (n / len(many)) ** (-1 / (4 + outputs + inputs))
+    return narrower._replace(y=rate * narrower.y, x=rate * narrower.x)
+
+
+def _narrowed(
+    h: Bandwidths, y: Float[np.ndarray, "n D"], x: Inputs, levels: tuple[int, ...], rate: float
+) -> Bandwidths:
+    """The bandwidths times what held-out rows like best: one number for the outputs, one for the inputs."""
+    rows, rest = np.arange(HELD_OUT), np.arange(HELD_OUT, len(y))
+    blocks = np.array_split(rows, max(1, len(y) * HELD_OUT // 2**23))
+    others = x.take(rest)
+
+    def scaled(log_factors: np.ndarray) -> Bandwidths:
+        factors = np.maximum(np.exp(log_factors), 1e-3)
+        return h._replace(y=np.maximum(factors[0] * h.y, NARROWEST), x=factors[-1] * h.x)
+
+    def loss(log_factors: np.ndarray) -> float:
+        at, total = scaled(log_factors), 0.0
+        for block in blocks:
+            log_x = log_kernel(x.take(block), others, at, levels)
+            one, two = y[block] / at.y, y[rest] / at.y
+            squares = np.maximum((one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T, 0)
+            log_y = -0.5 * squares - np.log(at.y).sum()
+            total += (logsumexp(log_x, axis=1) - logsumexp(log_x + log_y, axis=1)).sum()
+        return total if np.isfinite(total) else np.inf
+
+    begin = np.full(2 if x.dense.shape[1] else 1, np.log(rate))
+    simplex = np.concatenate([begin[None], begin - 0.7 * np.eye(len(begin))])
+    best = minimize(loss, begin, method="Nelder-Mead", options={"maxfev": 16, "initial_simplex": simplex})
+    return scaled(best.x)
 
 
 def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: tuple[int, ...]) -> Float[np.ndarray, "n N"]:

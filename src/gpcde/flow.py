@@ -110,7 +110,8 @@ class SampledDensity:
 
     def energy_score(self, y: Numbers, size: int = 1000, random_state: Any = 0) -> Float[np.ndarray, " n"]:
         """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together."""
-        one, two = (self.sample(size, seed).reshape(len(self), size, -1) for seed in (1, 2))
+        rng = np.random.default_rng(random_state)
+        one, two = (self.sample(size, rng).reshape(len(self), size, -1) for _ in range(2))
         gap = np.linalg.norm(one - np.asarray(y, float).reshape(len(self), 1, -1), axis=2).mean(1)
         return gap - 0.5 * np.linalg.norm(one - two, axis=2).mean(1)
 

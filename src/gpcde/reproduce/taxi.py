@@ -7,9 +7,10 @@ inputs; and random ones, which lie where trips do. The training rows are drawn f
 Every model sees the same rows, and is scored in the same units.
 
 Beside the paper's rows there are rivals that a careful engineer would fit (mixture density networks that stop early,
-with weight decay and full covariances), and two forms of the model that the paper does not have: with a free-form q(w),
-and with a warp, y = f(w + g(x, w)) + noise, in which one GP of two inputs has the shape of the city for all conditions
-together, and a network g with a firm prior moves the latent as the condition wants it.
+with weight decay and full covariances; a conditional kernel estimate with kernels in x too, all bandwidths by
+cross-validation), and two forms of the model that the paper does not have: with a free-form q(w), and with a warp,
+y = f(w + g(x, w)) + noise, in which one GP of two inputs has the shape of the city for all conditions together, and a
+network g with a firm prior moves the latent as the condition wants it.
 """
 
 import functools
@@ -80,10 +81,11 @@ PAPER: dict[str, tuple[float, float, float]] = {
 
 COMPONENTS = (1, 5, 10, 50)
 STOPPED = " early-stopped"
-FREE_FORM, WARPED = "GP-CDE free-form", "GP-CDE warped"
+FREE_FORM, WARPED, PRODUCT = "GP-CDE free-form", "GP-CDE warped", "C-KDE product"
 MODELS = (
     "U-KDE",
     "C-KDE",
+    PRODUCT,
     *(f"MDN-{k}" for k in COMPONENTS),
     *(f"MDN-{k}{STOPPED}" for k in COMPONENTS),
     "GP-LVM",
@@ -145,6 +147,7 @@ def _scale_unit(preset: str) -> Unit:
 SECONDS: dict[str, tuple[float, float, float]] = {
     "U-KDE": (8, 10, 40),
     "C-KDE": (8, 9, 10),
+    PRODUCT: (15, 30, 90),
     **{f"MDN-{k}{kind}": (20, 25, 60) for k in COMPONENTS for kind in ("", STOPPED)},
     "GP-LVM": (30, 40, 60),
     "GP": (20, 20, 30),
@@ -161,6 +164,8 @@ def _recipe(model: str, size: str, preset: str) -> tuple[str, dict[str, Any]]:
         return "kde", {"options": {}}
     if model == "C-KDE":
         return "neighbours", {"options": {"method": "neighbours", "n_neighbors": 50}}
+    if model == PRODUCT:
+        return "product", {"options": {"method": "cv_ml"}}
     if model.startswith("MDN"):
         return "mdn", {"options": _mdn_recipe(model, size, preset)}
     if model == FREE_FORM:
@@ -386,6 +391,7 @@ _mixture = compiled(predict)
 FITS: dict[str, Callable[[Unit, np.ndarray, np.ndarray, Tell, Path], Fitted]] = {
     "kde": _fit_kde,
     "neighbours": _fit_kde,
+    "product": _fit_kde,
     "mdn": _fit_mdn,
     "gpcde": _fit_gpcde,
     "design": _fit_design,
