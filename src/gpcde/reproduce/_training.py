@@ -75,8 +75,8 @@ def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
 
 
 def _mark(design: Design, course: Course, y: np.ndarray) -> str:
-    """What tells these data and settings from others."""
-    digest = hashlib.sha256(repr((design, course)).encode())
+    """What tells these data and settings from others; not the start of P, whose last digits differ between machines."""
+    digest = hashlib.sha256(repr((dataclasses.replace(design, mixing=None), course)).encode())
     digest.update(np.ascontiguousarray(y).data)
     return digest.hexdigest()
 

@@ -79,7 +79,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "CVAE early stopped": NETWORK | {"early_stopping": True},
 }
 
-MORE_LATENTS, MORE_AT = (5,), (8, 64, 512)
+MORE_LATENTS, MORE_AT = (5,), (8, 64)
 
 SHORT = {
     "quick": {"steps": 20, "draws": 64, "test": 200},
