@@ -363,7 +363,8 @@ def report(lines: list[Line], out: Path) -> None:
     rows = [_row(lines, data) for data in UCI if any(line["data"] == data for line in lines)]
     note = (
         "Mean test log likelihood ± standard error over the splits, in the units of y; higher is better. Differences "
-        "are paired: of the two models on the same split. Settings were chosen by training bounds, with test scores in view."
+        "are paired: of the two models on the same split. Settings were chosen by training bounds, with test scores in "
+        "view."
     )
     write_table(out, "uci", header, rows, note)
     figure = new_figure(14, 5.5)
