@@ -42,9 +42,9 @@ def nodes(
     return points[:, :dim], log_weight, points[:, dim:] if noise else None
 
 
-def prediction(model: Model, posterior: Statistics | Shared, inputs: Inputs) -> Source:
+def prediction(model: Model, posterior: Statistics | Shared, inputs: Inputs, cloud: int = CLOUD) -> Source:
     """The mixtures of these inputs."""
-    w, log_weight, noise = nodes(model.latents.dim, model.input_map.noise_dim)
+    w, log_weight, noise = nodes(model.latents.dim, model.input_map.noise_dim, cloud=cloud)
 
     def source(rows: Int[np.ndarray, " b"]) -> Components:
         blocks = _in_blocks(lambda x: _mixture(model, posterior, x, w, log_weight, noise), inputs.take(rows), len(w))

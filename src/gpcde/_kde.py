@@ -22,7 +22,7 @@ from . import _files
 from ._compile import compiled
 from ._density import Source
 from ._estimator import DensityEstimator
-from ._inputs import Inputs, make_inputs, one_hot
+from ._inputs import AnyArray, Inputs, make_inputs, one_hot
 from ._latents import LOG_2PI
 from ._mixtures import Components
 from ._precision import scope
@@ -130,9 +130,7 @@ def _narrowed(
         at, total = scaled(log_factors), 0.0
         for block in blocks:
             log_x = log_kernel(x.take(block), others, at, levels)
-            one, two = y[block] / at.y, y[rest] / at.y
-            squares = np.maximum((one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T, 0)
-            log_y = -0.5 * squares - np.log(at.y).sum()
+            log_y = _log_gaussian(y[block], y[rest], at.y) - np.log(at.y).sum()
             total += (logsumexp(log_x, axis=1) - logsumexp(log_x + log_y, axis=1)).sum()
         return total if np.isfinite(total) else np.inf
 
@@ -144,13 +142,19 @@ def _narrowed(
 
 def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: tuple[int, ...]) -> Float[np.ndarray, "n N"]:
     """log prod_j k_j(x_j, x_nj), a constant apart."""
-    one, two = at.dense / h.x, rows.dense / h.x
-    squares = (one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T
-    out = -0.5 * np.maximum(squares, 0)
+    out = _log_gaussian(at.dense, rows.dense, h.x)
     for j, (share, count) in enumerate(zip(h.categories, levels, strict=True)):
         same = at.codes[:, None, j] == rows.codes[None, :, j]
         out += np.where(same, np.log1p(-share), np.log(share / max(count - 1, 1) + 1e-300))
     return out
+
+
+def _log_gaussian(
+    a: Float[AnyArray, "n d"], b: Float[AnyArray, "m d"], h: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "n m"]:
+    """-1/2 sum_j ((a_nj - b_mj) / h_j)²."""
+    one, two = np.asarray(a) / h, np.asarray(b) / h
+    return -0.5 * np.maximum((one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T, 0)
 
 
 class _Kernels(DensityEstimator):

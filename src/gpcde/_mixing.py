@@ -17,7 +17,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._inputs import Numbers
+from ._inputs import AnyArray, Numbers
 from ._kernels import Matern52
 
 
@@ -93,7 +93,23 @@ class Identity(Mixing):
         return jnp.ones(self.dim)
 
 
-class PointMixing(Mixing):
+class MatrixMixing(Mixing):
+    """A P that is a matrix, known or uncertain: its shape, and what it makes of f, follow from its mean."""
+
+    @property
+    @abc.abstractmethod
+    def expected(self) -> Float[AnyArray, "D L"]:
+        """E[P]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.expected.shape[0], self.expected.shape[1]
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        return f @ self.expected.T
+
+
+class PointMixing(MatrixMixing):
     """One P, kept as it is (`learn=False`) or learnt by MAP under N(start, 1/precision)."""
 
     value: Float[Array, "D L"]
@@ -106,21 +122,14 @@ class PointMixing(Mixing):
         return cls(jnp.asarray(start), jnp.asarray(start), learn, precision)
 
     @property
-    def matrix(self) -> Float[Array, "D L"]:
+    def expected(self) -> Float[AnyArray, "D L"]:
         return self.value if self.learn else stop_gradient(self.value)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.value.shape[0], self.value.shape[1]
-
-    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
-        return f @ self.matrix.T
-
     def second_moment(self) -> Float[Array, "L L"]:
-        return self.matrix.T @ self.matrix
+        return jnp.matmul(self.expected.T, self.expected)
 
     def trace(self) -> Float[Array, ""]:
-        return jnp.sum(self.matrix**2)
+        return jnp.sum(self.expected**2)
 
     def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
         mixed = self.apply(m)
@@ -133,7 +142,7 @@ class PointMixing(Mixing):
         return 0.5 * self.precision * jnp.sum((self.value - stop_gradient(self.start)) ** 2)
 
 
-class GaussianMixing(Mixing):
+class GaussianMixing(MatrixMixing):
     """q(P) = prod N(mean, exp(2 log_std)), p(P) = prod N(start, exp(2 log_scale))."""
 
     mean: Float[Array, "D L"]
@@ -152,11 +161,8 @@ class GaussianMixing(Mixing):
         return jnp.exp(2 * self.log_std)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.mean.shape[0], self.mean.shape[1]
-
-    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
-        return f @ self.mean.T
+    def expected(self) -> Float[AnyArray, "D L"]:
+        return self.mean
 
     def second_moment(self) -> Float[Array, "L L"]:
         return self.mean.T @ self.mean + jnp.diag(self.variance.sum(0))
@@ -175,7 +181,7 @@ class GaussianMixing(Mixing):
         return jnp.sum(0.5 * (moved**2 + jnp.exp(2 * log_ratio) - 1) - log_ratio)
 
 
-class ConjugateMixing(Mixing):
+class ConjugateMixing(MatrixMixing):
     """q(P) = prod_d N(mean_d, C) over the rows of P, C shared; p(P) = prod N(start, scale²).
 
     Given q(f) that is the form of the optimum, since the noise is the same for all outputs:
@@ -222,11 +228,8 @@ class ConjugateMixing(Mixing):
         return cls(mean, covariance, start, log_scale, second, (values, vectors), every)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.mean.shape[0], self.mean.shape[1]
-
-    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
-        return f @ self.mean.T
+    def expected(self) -> Float[AnyArray, "D L"]:
+        return self.mean
 
     def second_moment(self) -> Float[Array, "L L"]:
         return self.second

@@ -1,8 +1,9 @@
-"""Training a model of a given design, with progress and a checkpoint: what the image experiments share."""
+"""Training a model of a given design, with progress and a checkpoint: what the experiments share."""
 
 import dataclasses
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -39,20 +40,19 @@ def train_design(
     course: Course,
     tell: Tell,
     checkpoint: Path,
-    first: State | None = None,
+    first: Callable[[], State] | None = None,
 ) -> tuple[State, list[Record]]:
-    """The state after training (from `first`, if given), taken up from the checkpoint where there is one."""
+    """The state after training, from the usual start or `first()`, or taken up from the checkpoint if there is one."""
     trainer = Trainer.create(
         len(y), Geometric.create(*course.rates, course.steps), Geometric.create(*course.gammas, course.steps)
     )
     key = jax.random.key(seed)
     mark = _mark(design, course, y)
     saved = resumed(checkpoint, design, course, y)
-    records: list[Record] = []
     if saved is not None:
         state, records = saved
     else:
-        state = start(key, x, y, design) if first is None else first
+        state, records = start(key, x, y, design) if first is None else first(), []
     kept = time.monotonic()
 
     def watch(state: State, record: Record) -> None:

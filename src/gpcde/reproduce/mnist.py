@@ -21,7 +21,7 @@ from .._latents import LOG_2PI
 from .._quadrature import quasi_random
 from ..datasets import Images, load_mnist
 from ._images import fit, labelled, log_density_by_draws
-from ._report import new_figure, write_figure, write_table
+from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell
 from ._units import Line, Unit
 
@@ -124,8 +124,7 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     score = _network if unit.model.startswith("CVAE") else _process
     scores, about = score(unit, data, train, {"test": test, "train": train}, tell, checkpoint)
     for name, values in scores.items():
-        about[name] = float(values.mean())
-        about[f"{name}_error"] = float(values.std(ddof=1) / len(values) ** 0.5)
+        about[name], about[f"{name}_error"] = mean_error(values)
     return about
 
 

@@ -33,7 +33,7 @@ from .._predict import log_density, predict
 from .._quadrature import evenly_spaced
 from .._train import State, Trainer
 from ..datasets import load_mnist
-from ._report import new_figure, with_error, write_figure, write_table
+from ._report import mean_error, new_figure, with_error, write_figure, write_table
 from ._run import Tell
 from ._training import Course, train_design
 from ._units import Line, Unit, picture, unpicture
@@ -70,10 +70,13 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     test = test[: settings["test"] or None]
     x = make_inputs(rows=len(train))
     design = Design(inference="gaussian", latent_dim=1, inducing=settings["inducing"], expectation="closed", trials=1)
-    first = _first(unit, start(jax.random.key(unit.seed), x, train, design))
+
+    def first() -> State:
+        return _first(unit, start(jax.random.key(unit.seed), x, train, design))
+
     pixels = train.shape[1]
     if unit.model == "Adam":
-        state, curve = _plain(first, whole(x, train), settings["steps"], settings["rate"], tell)
+        state, curve = _plain(first(), whole(x, train), settings["steps"], settings["rate"], tell)
     else:
         rates = settings["rate"], settings["rate"]
         course = Course(settings["steps"], len(train), rates, (settings["gamma"], settings["gamma"]))
@@ -81,9 +84,10 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         curve = [(r.step, r.bound) for r in records]
     nodes, log_weight = evenly_spaced(401, 1)
     scores = np.asarray(log_density(state.model, state.posterior, make_inputs(rows=len(test)), test, nodes, log_weight))
+    mean, error = mean_error(scores / pixels)
     return {
-        "log_likelihood": float(scores.mean() / pixels),
-        "error": float(scores.std(ddof=1) / len(scores) ** 0.5 / pixels),
+        "log_likelihood": mean,
+        "error": error,
         "noise_variance": float(np.exp(state.model.log_noise_variance)),
         "step": [step for step, _ in curve],
         "bound": [round(bound / pixels, 5) for _, bound in curve],

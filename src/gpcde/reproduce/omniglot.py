@@ -16,7 +16,7 @@ from jaxtyping import Int
 from .._importance import importance_log_density
 from ..datasets import Images, load_omniglot
 from ._images import SIDE, fit, labelled, samples
-from ._report import new_figure, write_figure, write_table
+from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell
 from ._units import Line, Unit, picture, unpicture
 
@@ -95,10 +95,11 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         true = [data.images[kept[name][data.labels[kept[name]] == label][0]] for label in labels]
         drawn = samples(state, mean, labels, classes, 9 if name == "test" else 5)
         rows[name] = picture(np.concatenate([np.stack(true)[:, None], drawn], axis=1), levels=12)
+    score, error = mean_error(scores)
     effective = estimate.effective
     return {
-        "log_likelihood": float(scores.mean()),
-        "error": float(scores.std(ddof=1) / len(scores) ** 0.5),
+        "log_likelihood": score,
+        "error": error,
         "test_images": len(scores),
         "effective_sample_size": {str(q): float(np.quantile(effective, q)) for q in (0.05, 0.25, 0.5, 0.75)},
         "noise_variance": float(np.exp(state.model.log_noise_variance)),

@@ -27,10 +27,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .. import datasets
-from .._answer import nodes
+from .._answer import prediction
 from .._bound import whole
-from .._compile import compiled
-from .._density import ConditionalDensity, Source
+from .._density import ConditionalDensity
 from .._gpcde import GPCDE
 from .._initialise import Design, start
 from .._input_maps import Warp
@@ -38,22 +37,17 @@ from .._inputs import Inputs, make_inputs
 from .._kde import KDE, ConditionalKDE
 from .._kernels import RBF
 from .._mdn import MDN
-from .._mixtures import Components
 from .._precision import scope
-from .._predict import predict
 from .._schedule import Geometric
 from .._train import Record, State, Trainer, train
 from .._transforms import OutputTransform
-from ._report import new_figure, write_figure, write_table
+from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell
 from ._training import Course, train_design
 from ._units import Line, Unit, picture, unpicture
 
 SPLIT_SEED = 2018
 """Of the test sets and the order of the training rows: the same for every model and size."""
-
-ROWS_AT_ONCE = 8
-"""Rows whose mixtures are computed together: one shape, so that it is compiled once."""
 
 DAY_FILE = "taxi/tlc_2015-12-01_bespin.npz"
 
@@ -303,8 +297,7 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     for name, test in trips.tests.items():
         if len(test):
             scores = -fitted.density(trips.x[test]).log_pdf(trips.y[test])
-            metrics[f"nlpp_{name}"] = float(scores.mean())
-            metrics[f"se_{name}"] = float(scores.std(ddof=1) / len(scores) ** 0.5)
+            metrics[f"nlpp_{name}"], metrics[f"se_{name}"] = mean_error(scores)
     metrics["heat"] = _heat(fitted, trips, settings["pixels"])
     tell(1.0)
     return metrics | fitted.about
@@ -355,37 +348,22 @@ def _fit_design(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint
     uses = settings.get("inputs", True)
     inputs = _inputs(x, uses)
     design, course = _design(settings), _course(settings)
-    first = _warped_start(unit.seed, inputs, y, design, settings["warp"]) if "warp" in settings else None
+
+    def first() -> State:
+        if "warp" in settings:
+            return _warped_start(unit.seed, inputs, y, design, settings["warp"])
+        return start(jax.random.key(unit.seed), inputs, y, design)
+
     state, records = train_design(unit.seed, inputs, y, design, course, tell, checkpoint, first)
     count, transform = settings["nodes"], OutputTransform.identity(y.shape[1])
 
     def density(x: np.ndarray) -> ConditionalDensity:
-        return ConditionalDensity(_source(state, _inputs(x, uses), count), transform, len(x))
+        source = prediction(state.model, state.posterior, _inputs(x, uses), count)
+        return ConditionalDensity(source, transform, len(x))
 
     model = state.model
     about = {"noise_variance": float(np.exp(model.log_noise_variance)), "bound": float(records[-1].bound)}
     return Fitted(density, about)
-
-
-def _source(state: State, x: Inputs, count: int) -> Source:
-    """The mixtures of these inputs, of so many latents each; a few rows at a time, always as many."""
-    w, log_weight, _ = nodes(state.model.latents.dim, 0, cloud=count)
-
-    def source(rows: Int[np.ndarray, " b"]) -> Components:
-        means, variances = [], []
-        for i in range(0, len(rows), ROWS_AT_ONCE):
-            part = rows[i : i + ROWS_AT_ONCE]
-            full = np.resize(part, ROWS_AT_ONCE)
-            with scope():
-                mixture = _mixture(state.model, state.posterior, x.take(full), w, log_weight)
-            means.append(np.asarray(mixture.mean)[: len(part)])
-            variances.append(np.asarray(mixture.variance)[: len(part)])
-        return Components(log_weight[None], np.concatenate(means), np.concatenate(variances))
-
-    return source
-
-
-_mixture = compiled(predict)
 
 
 FITS: dict[str, Callable[[Unit, np.ndarray, np.ndarray, Tell, Path], Fitted]] = {

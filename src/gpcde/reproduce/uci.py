@@ -13,7 +13,6 @@ them, where the steps of the optimal q(w), which are dearer, are never more than
 were chosen by training bounds.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,13 +34,12 @@ from .._special import LinearGaussian
 from .._train import State, Trainer, TrainingError, optimal_posterior, train
 from ..datasets import UCI, load_uci
 from ._report import mean_error, metric, new_figure, with_error, write_figure, write_table
-from ._training import Course, resumed, train_design
+from ._run import Tell
+from ._training import Course, train_design
 from ._units import Line, Unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Tell = Callable[[float], None]
 
 LINEAR, GP, NETWORK, AMORTISED, OPTIMAL = MODELS = ("Linear", "GP", "CVAE", "GP-CDE amortised", "GP-CDE optimal")
 
@@ -262,41 +260,30 @@ def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> tuple[Stat
     settings = unit.settings
     design, plain = _design(unit), Design(inference="none", inducing=settings["inducing"], kernel=settings["kernel"])
     total = settings["first_steps"] + settings["steps"]
-    share = settings["first_steps"] / total
-    first_steps = total if unit.model == GP else settings["first_steps"]
-    first = Course(
-        first_steps,
-        settings["first_batch"],
-        tuple(settings["first_rates"]),
-        (1.0, 1.0) if settings["first_batch"] >= len(task.y) else tuple(settings["gammas"]),
-    )
-    data = task.x, task.y
+    share = 0.3 * settings["first_steps"] / total  # of the time, where latents come after
+
+    def course(steps: int, batch: int, rates: list[float]) -> Course:
+        one, two = [1.0, 1.0] if batch >= len(task.y) else settings["gammas"]
+        return Course(steps, batch, (rates[0], rates[1]), (one, two))
+
+    def without(steps: int, tell: Tell) -> State:
+        how = course(steps, settings["first_batch"], settings["first_rates"])
+        return train_design(unit.seed, task.x, task.y, plain, how, tell, checkpoint)[0]
+
+    def rest(done: float) -> None:
+        tell(share + (1 - share) * done)
+
+    def first() -> State:
+        gp = without(settings["first_steps"], lambda done: tell(share * done))
+        return _with_latents(unit, task, design, gp)
+
     if unit.model == GP:
-        state, _ = train_design(unit.seed, *data, plain, first, tell, checkpoint)
+        state = without(total, tell)
     else:
-        course = Course(
-            settings["steps"],
-            settings["batch"],
-            tuple(settings["rates"]),
-            (1.0, 1.0) if settings["batch"] >= len(task.y) else tuple(settings["gammas"]),
-        )
-        saved = resumed(checkpoint, design, course, task.y)
-        if saved is not None:
-            begun = saved[0]
-        else:
-            gp, _ = train_design(unit.seed, *data, plain, first, lambda done: tell(0.3 * share * done), checkpoint)
-            begun = _with_latents(unit, task, design, gp)
-        state, _ = train_design(
-            unit.seed,
-            *data,
-            design,
-            course,
-            lambda done: tell(0.3 * share + (1 - 0.3 * share) * done),
-            checkpoint,
-            begun,
-        )
+        how = course(settings["steps"], settings["batch"], settings["rates"])
+        state, _ = train_design(unit.seed, task.x, task.y, design, how, rest, checkpoint, first)
     trainer = Trainer.create(len(task.y))
-    return optimal_posterior(trainer, jax.random.key(unit.seed), state, whole(*data), settings["batch"]), total
+    return optimal_posterior(trainer, jax.random.key(unit.seed), state, whole(task.x, task.y), settings["batch"]), total
 
 
 def _with_latents(unit: Unit, task: Task, design: Design, plain: State) -> State:
