@@ -193,6 +193,25 @@ def test_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path: Path, m
     assert resumed(checkpoint, design, course, y) is None
 
 
+def test_of_two_starts_the_training_bound_chooses(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 1)), rng.choice([-1.0, 1.0], (60, 1)) + 0.1 * rng.normal(size=(60, 1))
+    task = uci.Task(make_inputs(x), y, make_inputs(x), y, 0.0)
+    settings = uci.units("quick")[-1].settings | {"inducing": 8, "points": 10, "first_steps": 50, "steps": 50}
+    starts = [{"noise": 1.0, "lengthscale": 30.0, "rates": [1e-3, 1e-3]}, settings["starts"][0]]
+
+    def bound(starts: list[dict], name: str) -> float:
+        unit = Unit("uci", uci.OPTIMAL, "two humps", 0, 0, settings | {"starts": starts})
+        state, steps = uci._trained(unit, task, lambda share: None, tmp_path / name)
+        assert steps == 100
+        return uci._bound(0, state, task, settings["batch"])
+
+    one, two = (bound([how], f"{i}.safetensors") for i, how in enumerate(starts))
+    assert abs(one - two) > 0.005
+    for order in (starts, starts[::-1]):
+        assert bound(order, "both.safetensors") == pytest.approx(max(one, two), abs=1e-9)
+
+
 # the command line
 
 
