@@ -79,7 +79,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "CVAE early stopped": NETWORK | {"early_stopping": True},
 }
 
-MORE_LATENTS, MORE_AT = (5,), (8, 64)
+MORE_LATENTS, MORE_AT = (5, 10), (8, 64, 512)
 
 SHORT = {
     "quick": {"steps": 20, "draws": 64, "test": 200},
@@ -91,6 +91,7 @@ SHORT = {
 def units(preset: str) -> list[Unit]:
     quick = preset == "quick"
     grid = {"dropout": None, "learning_rate": None} if preset == "paper" else {}
+    longer = 20 if preset == "paper" else 1
     out = []
     for size in (2,) if quick else SIZES:
         for name, settings in KINDS.items():
@@ -98,11 +99,11 @@ def units(preset: str) -> list[Unit]:
                 continue
             own = grid if name.startswith("CVAE") else {}
             cost = 20 if quick else 80 if name.startswith("GP") else 50
-            out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], cost))
+            out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
     for dim in () if quick else MORE_LATENTS:
         for size in MORE_AT:
             settings = GP | SHORT[preset] | {"latent_dim": dim, "draws": 100, "fit_steps": 100}
-            out.append(Unit("mnist", f"GP-CDE, {dim} latents", f"N={size}", 0, 0, settings, 120))
+            out.append(Unit("mnist", f"GP-CDE, {dim} latents", f"N={size}", 0, 0, settings, longer * 120))
     return out
 
 

@@ -50,7 +50,8 @@ FEWER = SETTINGS | {"test": 1_500, "fit_steps": 60}
 
 def units(preset: str) -> list[Unit]:
     settings = {"quick": QUICK, "standard": FEWER, "paper": SETTINGS}[preset]
-    return [Unit("omniglot", "GP-CDE", "omniglot", 0, 0, settings, cost=30 if preset == "quick" else 2500)]
+    cost = {"quick": 30, "standard": 1900, "paper": 3000}[preset]
+    return [Unit("omniglot", "GP-CDE", "omniglot", 0, 0, settings, cost)]
 
 
 def few_shot(data: Images, shots: int, seed: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " t"]]:

@@ -7,10 +7,9 @@
     GP-CDE optimal     the same model, q(w) free in form, by Gauss–Hermite quadrature
 
 Inputs and outputs are standardised by the training rows; log likelihoods are in the units of y. The three Gaussian
-processes have the same kernel and number of inducing points. The GP takes `first_steps` + `steps`; the two others take
-`first_steps` without latents, so that they go on from a GP, and `steps` with them, where the steps of the optimal q(w),
-which are dearer, are never more than those of the amortised one. Where rows are many, both are trained from two starts,
-of which the training bound chooses. Settings were chosen by training bounds.
+processes have the same kernel and number of inducing points. The two with latents take `first_steps` without them, so
+that they go on from a GP, and then more from each of their `starts`, of which the training bound chooses; the optimal
+q(w), whose steps are dearer, never takes more than the amortised one. Settings were chosen by training bounds.
 """
 
 import functools
@@ -106,50 +105,55 @@ def _settings(preset: str, data: str, model: str) -> tuple[dict[str, Any], float
         "first_steps": first,
         "first_batch": rows if rows <= 2_000 else 1_000,
         "first_rates": [0.05, 0.005] if rows <= 2_000 else [0.05, 0.002],
-        "steps": steps,
         "batch": rows if full else min(rows, 256),
         "gammas": [0.1, 0.1] if preset == "paper" else [0.05, 0.02],
         "nodes": 201,
     }
-    milliseconds, starts = 2.5, []
-    if model != GP:
-        rates = [0.05, 0.005] if full and model == OPTIMAL else [0.03, 0.003] if full else [0.02, 0.0005]
-        starts = [STARTS[model] | {"rates": rates}]
-        if not full and preset != "paper":
-            starts.append(FLAT | {"rates": [0.003, 0.0003]})
-        settings |= {"latents": 1, "input_map": "concatenate", "starts": starts}
+    cost = 1.5 + first * 2.5e-3
+    if model == GP:
+        return settings, cost
+    settings |= {"latents": 1, "input_map": "concatenate", "starts": _starts(preset, model, full, steps)}
     if model == AMORTISED:
         settings |= {"hidden": [50, 50, 50], "expectation": "draws", "draws": 4 if full else 10}
-        milliseconds = 0.02 * settings["batch"] if full else 12.0
-    if model == OPTIMAL:
+        each = 2e-5 * settings["batch"] if full else 0.012
+    else:
         settings |= {"quadrature": "gauss-hermite", "points": 100}
-        milliseconds = 0.11 * settings["batch"]
-    return settings, 1.5 + (first * 2.5 + max(1, len(starts)) * steps * milliseconds) / 1000
+        each = 1.1e-4 * settings["batch"]
+    return settings, cost + each * sum(how["steps"] for how in settings["starts"])
 
 
 def _steps(preset: str, data: str, model: str) -> tuple[int, int]:
-    """Steps without latents, and after them: where rows are few, more; for the rivals of the optimal q(w), twice.
+    """Steps without latents, and after them with latents: for the rivals of the optimal q(w), twice as many.
 
-    Where rows are many the GP has none of these: the others go on from where it ends.
+    Where rows are many the GP has none more: the others go on from where it ends.
     """
-    if preset == "paper":
-        return 2_000, 18_000
     more = 1 if model == OPTIMAL else 2
-    if preset == "quick":
-        return 200, 100 * more
-    if data in SMALL:
-        return 500, min(max(140_000 // ROWS[data], 120), 400) * more
-    return 4_000, 0 if model == GP else 480 * more
+    if preset == "paper":
+        first, steps = 2_000, 18_000
+    elif preset == "quick":
+        first, steps = 200, 100 * more
+    elif data in SMALL:
+        first, steps = 500, min(max(140_000 // ROWS[data], 120), 400) * more
+    else:
+        return 4_000, 480 * more
+    return (first + steps, 0) if model == GP else (first, steps)
 
 
-STARTS = {OPTIMAL: {"noise": 0.9, "lengthscale": 0.3}, AMORTISED: {"noise": 0.5, "lengthscale": 1.0}}
-"""The share of the noise left once w is known, and the lengthscale of w, over that which makes w the size of noise.
+def _starts(preset: str, model: str, full: bool, steps: int) -> list[dict[str, Any]]:
+    """How training goes on with latents: from the start that a model's own training bound prefers, and a flat one."""
+    if model == OPTIMAL:
+        start = {"noise": 0.9, "lengthscale": 0.3, "rates": [0.05, 0.005] if full else [0.03, 0.001]}
+    else:
+        start = {"noise": 0.5, "lengthscale": 1.0, "rates": [0.03, 0.003] if full else [0.02, 0.0005]}
+    starts = [start | {"steps": steps}]
+    return starts if full or preset == "paper" else [*starts, FLAT]
 
-For each of the two models the one that its own training bound prefers.
+
+FLAT = {"noise": 1.0, "lengthscale": 30.0, "rates": [0.003, 0.0003], "steps": 480}
+"""A start with next to no effect of w: the GP goes on as it was, with small steps, where w has nothing to add.
+
+noise: the share of the noise left once w is known; lengthscale: that of w, over the one that makes w the size of noise.
 """
-
-FLAT = {"noise": 1.0, "lengthscale": 30.0}
-"""A start with next to no effect of w: the GP goes on as it was, with small steps, where w has nothing to add."""
 
 
 def _network_settings(preset: str, data: str) -> tuple[dict[str, Any], float]:
@@ -190,14 +194,13 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     about = {"rows": len(task.y), "test_rows": len(task.test_y)}
     if unit.model in (LINEAR, NETWORK):
         return _estimator(unit, task) | about
-    state, steps = _trained(unit, task, tell, checkpoint)
+    state = _trained(unit, task, tell, checkpoint)
     points = nodes(state.model.latents.dim, 0, unit.settings["nodes"])
     scores = np.asarray(log_density(state.model, state.posterior, task.test_x, task.test_y, *points))
     return {
         "log_likelihood": float(scores.mean()) - task.log_scale,
         "bound": _bound(unit.seed, state, task, unit.settings["batch"]) - task.log_scale,
         "noise_variance": float(np.exp(np.asarray(state.model.log_noise_variance) + 2 * task.log_scale)),
-        "steps": steps,
     } | about
 
 
@@ -260,10 +263,9 @@ def _design(unit: Unit) -> Design:
     )
 
 
-def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> tuple[State, int]:
-    """The trained Gaussian process, q(u) at its optimum at the end, and how many steps it took in all."""
+def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> State:
+    """The trained Gaussian process, from the start that ends with the best bound; q(u) is at its optimum."""
     settings, design, starts = unit.settings, _design(unit), unit.settings.get("starts", [])
-    total = settings["first_steps"] + settings["steps"]
 
     def trained(
         design: Design, steps: int, batch: int, rates: list[float], tell: Tell, first: Callable[[], State] | None = None
@@ -276,27 +278,27 @@ def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> tuple[Stat
     def without() -> State:
         """The GP, trained when it is first asked for: not at all if what comes after it has a checkpoint."""
         plain = Design(inference="none", inducing=settings["inducing"], kernel=settings["kernel"])
-        steps, share = (settings["first_steps"], 0.2) if starts else (total, 1.0)
-        return trained(plain, steps, settings["first_batch"], settings["first_rates"], lambda done: tell(share * done))
+        how = settings["first_steps"], settings["first_batch"], settings["first_rates"]
+        return trained(plain, *how, lambda done: tell((0.2 if starts else 1.0) * done))
 
     def end(place: int) -> State:
-        how = starts[place]
+        start = starts[place]
         return trained(
             design,
-            settings["steps"],
+            start["steps"],
             settings["batch"],
-            how["rates"],
+            start["rates"],
             lambda done: tell(0.2 + 0.8 * (place + done) / len(starts)),
-            lambda: _with_latents(unit.seed, task, design, without(), how),
+            lambda: _with_latents(unit.seed, task, design, without(), start),
         )
 
     ends = [end(place) for place in range(len(starts))] or [without()]
     optimise = Trainer.create(len(task.y)), jax.random.key(unit.seed)
     ends = [optimal_posterior(*optimise, state, whole(task.x, task.y), settings["batch"]) for state in ends]
-    return max(ends, key=lambda state: _bound(unit.seed, state, task, settings["batch"])), total
+    return max(ends, key=lambda state: _bound(unit.seed, state, task, settings["batch"]))
 
 
-def _with_latents(seed: int, task: Task, design: Design, plain: State, how: dict[str, Any]) -> State:
+def _with_latents(seed: int, task: Task, design: Design, plain: State, start: dict[str, Any]) -> State:
     """Latents added to a GP: its residuals are the guess of w.
 
     Along w, f moves by about σ_f / lengthscale: σ_f / σ_noise is the lengthscale that makes that the size of the noise.
@@ -306,7 +308,7 @@ def _with_latents(seed: int, task: Task, design: Design, plain: State, how: dict
     rows = rng.permutation(len(task.y))[:ENOUGH]
     with scope():
         some = whole(task.x.take(rows), task.y[rows])
-        trial = how["noise"], _ratio(plain) * how["lengthscale"]
+        trial = start["noise"], _ratio(plain) * start["lengthscale"]
         return with_latents(key, rng, design, plain, some, len(task.y), [trial])[0]
 
 
