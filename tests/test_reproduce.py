@@ -349,15 +349,15 @@ def test_killed_it_keeps_what_is_done_and_leaves_no_process_behind(tmp_path: Pat
         stderr=subprocess.DEVNULL,
     )
     end = time.monotonic() + 60
-    while not list((tmp_path / "out" / "unfinished").glob("*.safetensors")) and time.monotonic() < end:
+    unfinished, finished = tmp_path / "out" / "unfinished", tmp_path / "out" / "trial.jsonl"
+    while not (list(unfinished.glob("*.safetensors")) and read_lines(finished)) and time.monotonic() < end:
         time.sleep(0.1)
-    worker = int(next((tmp_path / "out" / "unfinished").glob("*.safetensors")).read_text())
+    worker = int(next(unfinished.glob("*.safetensors")).read_text())
     process.send_signal(how)
     assert process.wait(30) != 0
     end = time.monotonic() + 20
     while alive(worker) and time.monotonic() < end:
         time.sleep(0.1)
     assert not alive(worker)
-    lines = read_lines(tmp_path / "out" / "trial.jsonl")
-    assert [line["model"] for line in lines] == ["fine"]
-    assert list((tmp_path / "out" / "unfinished").glob("*.safetensors"))  # the checkpoint is kept
+    assert [line["model"] for line in read_lines(finished)] == ["fine"]
+    assert list(unfinished.glob("*.safetensors"))  # the checkpoint is kept
