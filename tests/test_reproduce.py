@@ -202,7 +202,7 @@ def test_of_two_starts_the_training_bound_chooses(tmp_path: Path) -> None:
 
     def bound(starts: list[dict], name: str) -> float:
         unit = Unit("uci", uci.OPTIMAL, "two humps", 0, 0, settings | {"starts": starts})
-        state = uci._trained(unit, task, lambda share: None, tmp_path / name)
+        _, state = uci._trained(unit, task, lambda share: None, tmp_path / name)
         return uci._bound(0, state, task, settings["batch"])
 
     one, two = (bound([how], f"{i}.safetensors") for i, how in enumerate(starts))

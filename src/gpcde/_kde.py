@@ -85,10 +85,11 @@ def fit_bandwidths(
 ) -> Bandwidths:
     """Bandwidths by maximum leave-one-out likelihood; without inputs, those of the unconditional density."""
     n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
+    power = -1 / (4 + outputs + inputs)  # at which bandwidths shrink with the number of rows
     some = rng.permutation(n)[:ENOUGH]
     with scope():
         data = tuple(jnp.asarray(a) for a in (y[some], x.dense[some], x.codes[some], np.asarray(levels, float)))
-        scott = len(some) ** (-1 / (4 + outputs + inputs))
+        scott = len(some) ** power
         best = None
         for width in (scott, 0.3 * scott, 3 * scott):
             start = np.concatenate([np.full(outputs + inputs, np.log(width)), np.full(len(levels), -1.0)])
@@ -105,12 +106,12 @@ def fit_bandwidths(
     h = NARROWEST + np.exp(best.x[: outputs + inputs])
     share = 1 / (1 + np.exp(-best.x[outputs + inputs :]))
     counts = np.asarray(levels, float)
-    found = Bandwidths(h[:outputs], h[outputs:], share * (counts - 1) / np.maximum(counts, 1))
+    widths = Bandwidths(h[:outputs], h[outputs:], share * (counts - 1) / np.maximum(counts, 1))
     if n <= len(some):
-        return found
+        return widths
     many = rng.permutation(n)[:PLENTY]
-    narrower = _narrowed(found, y[many], x.take(many), levels, (len(many) / len(some)) ** (-1 / (4 + outputs + inputs)))
-    rate = (n / len(many)) ** (-1 / (4 + outputs + inputs))
+    narrower = _narrowed(widths, y[many], x.take(many), levels, (len(many) / len(some)) ** power)
+    rate = (n / len(many)) ** power
     return narrower._replace(y=rate * narrower.y, x=rate * narrower.x)
 
 
@@ -118,9 +119,8 @@ def _narrowed(
     h: Bandwidths, y: Float[np.ndarray, "n D"], x: Inputs, levels: tuple[int, ...], rate: float
 ) -> Bandwidths:
     """The bandwidths times what held-out rows like best: one number for the outputs, one for the inputs."""
-    rows, rest = np.arange(HELD_OUT), np.arange(HELD_OUT, len(y))
-    blocks = np.array_split(rows, max(1, len(y) * HELD_OUT // 2**23))
-    others = x.take(rest)
+    blocks = np.array_split(np.arange(HELD_OUT), max(1, len(y) * HELD_OUT // 2**23))
+    other_x, other_y = x.take(np.arange(HELD_OUT, len(y))), y[HELD_OUT:]
 
     def scaled(log_factors: np.ndarray) -> Bandwidths:
         factors = np.maximum(np.exp(log_factors), 1e-3)
@@ -129,8 +129,8 @@ def _narrowed(
     def loss(log_factors: np.ndarray) -> float:
         at, total = scaled(log_factors), 0.0
         for block in blocks:
-            log_x = log_kernel(x.take(block), others, at, levels)
-            log_y = _log_gaussian(y[block], y[rest], at.y) - np.log(at.y).sum()
+            log_x = log_kernel(x.take(block), other_x, at, levels)
+            log_y = _log_gaussian(y[block], other_y, at.y) - np.log(at.y).sum()
             total += (logsumexp(log_x, axis=1) - logsumexp(log_x + log_y, axis=1)).sum()
         return total if np.isfinite(total) else np.inf
 

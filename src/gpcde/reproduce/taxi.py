@@ -348,12 +348,9 @@ def _fit_design(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint
     uses = settings.get("inputs", True)
     inputs = _inputs(x, uses)
     design, course = _design(settings), _course(settings)
-
-    def first() -> State:
-        if "warp" in settings:
-            return _warped_start(unit.seed, inputs, y, design, settings["warp"])
-        return start(jax.random.key(unit.seed), inputs, y, design)
-
+    first = None
+    if "warp" in settings:
+        first = functools.partial(_warped_start, unit.seed, inputs, y, design, settings["warp"])
     state, records = train_design(unit.seed, inputs, y, design, course, tell, checkpoint, first)
     count, transform = settings["nodes"], OutputTransform.identity(y.shape[1])
 

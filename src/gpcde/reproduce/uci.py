@@ -97,15 +97,15 @@ def _settings(preset: str, data: str, model: str) -> tuple[dict[str, Any], float
         return {}, 0.1
     if model == NETWORK:
         return _network_settings(preset, data)
-    rows = ROWS[data]
-    full = preset != "paper" and data in SMALL
+    rows, small = ROWS[data], data in SMALL
+    full = small and preset != "paper"
     first, steps = _steps(preset, data, model)
     settings: dict[str, Any] = {
         "inducing": 100,
         "kernel": "rbf",
         "first_steps": first,
-        "first_batch": rows if rows <= 2_000 else 1_000,
-        "first_rates": [0.05, 0.005] if rows <= 2_000 else [0.05, 0.002],
+        "first_batch": rows if small else 1_000,
+        "first_rates": [0.05, 0.005 if small else 0.002],
         "batch": rows if full else min(rows, 256),
         "gammas": [0.1, 0.1] if preset == "paper" else [0.05, 0.02],
         "nodes": 201,
@@ -195,12 +195,12 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     about = {"rows": len(task.y), "test_rows": len(task.test_y)}
     if unit.model in (LINEAR, NETWORK):
         return _estimator(unit, task) | about
-    state = _trained(unit, task, tell, checkpoint)
+    bound, state = _trained(unit, task, tell, checkpoint)
     points = nodes(state.model.latents.dim, 0, unit.settings["nodes"])
     scores = np.asarray(log_density(state.model, state.posterior, task.test_x, task.test_y, *points))
     return {
         "log_likelihood": float(scores.mean()) - task.log_scale,
-        "bound": _bound(unit.seed, state, task, unit.settings["batch"]) - task.log_scale,
+        "bound": bound - task.log_scale,
         "noise_variance": float(np.exp(np.asarray(state.model.log_noise_variance) + 2 * task.log_scale)),
     } | about
 
@@ -260,8 +260,8 @@ def _design(settings: dict[str, Any]) -> Design:
     return dataclasses.replace(latent, inference="amortised", **how)
 
 
-def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> State:
-    """The trained Gaussian process, from the start that ends with the best bound; q(u) is at its optimum."""
+def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> tuple[float, State]:
+    """The best bound that a start ends with, and the Gaussian process there; q(u) is at its optimum."""
     settings, design, starts = unit.settings, _design(unit.settings), unit.settings.get("starts", [])
 
     def trained(
@@ -292,7 +292,7 @@ def _trained(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> State:
     ends = [end(place) for place in range(len(starts))] or [without()]
     optimise = Trainer.create(len(task.y)), jax.random.key(unit.seed)
     ends = [optimal_posterior(*optimise, state, whole(task.x, task.y), settings["batch"]) for state in ends]
-    return max(ends, key=lambda state: _bound(unit.seed, state, task, settings["batch"]))
+    return max(((_bound(unit.seed, state, task, settings["batch"]), state) for state in ends), key=lambda pair: pair[0])
 
 
 def _with_latents(seed: int, task: Task, design: Design, plain: State, start: dict[str, Any]) -> State:
