@@ -24,10 +24,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpcde import _bound, _input_maps, _kernels, _latents, _mixing, _networks, _predict, _train
-from gpcde._inputs import make_inputs
-from gpcde._precision import scope
-from gpcde._schedule import Geometric, Minibatches
+from gpcde.inference import bound as _bound
+from gpcde.model import input_maps as _input_maps
+from gpcde.model import kernels as _kernels
+from gpcde.model import latents as _latents
+from gpcde.model import mixing as _mixing
+from gpcde.model import networks as _networks
+from gpcde.prediction import predictor as _predict
+from gpcde.inference import training as _train
+from gpcde.model.inputs import make_inputs
+from gpcde.runtime.precision import scope
+from gpcde.inference.schedule import Geometric, Minibatches
 
 WORKLOAD = ARGS.workload
 C = common.WORKLOADS[WORKLOAD]

@@ -14,7 +14,7 @@ from itertools import count
 import jax
 import pytest
 
-from gpcde._precision import scope
+from gpcde.runtime.precision import scope
 
 TESTS = count(1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpcde import GPCDE, MDN
-from gpcde._watch import HISTORY
+from gpcde.estimators.monitor import HISTORY
 
 N = 48
 QUICK: dict[str, Any] = {"max_steps": 50, "n_inducing": 8, "random_state": 0}
@@ -73,6 +73,6 @@ def flow(**settings: Any) -> list[Any]:
     """A flow, if there are any."""
     if find_spec("flowjax") is None:
         return []
-    from gpcde.flow import Flow
+    from gpcde.estimators.flow import Flow
 
     return [Flow(**settings)]

@@ -16,15 +16,15 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from gpcde._bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, separated, whole
-from gpcde._compile import _options
-from gpcde._input_maps import Concatenate, InputMap, Project, Warp
-from gpcde._inputs import Inputs, make_inputs
-from gpcde._kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial
-from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
-from gpcde._posterior import Coefficients, Shared, SparsePosterior, Statistics
-from gpcde._precision import wide
+from gpcde.inference.bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, separated, whole
+from gpcde.runtime.compilation import _options
+from gpcde.model.input_maps import Concatenate, InputMap, Project, Warp
+from gpcde.model.inputs import Inputs, make_inputs
+from gpcde.model.kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde.inference.posterior import Coefficients, Shared, SparsePosterior, Statistics
+from gpcde.runtime.precision import wide
 from unseparated import Whole
 
 N, M, D = 12, 5, 3

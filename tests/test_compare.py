@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold
 
 from gpcde import GP, KDE, ConditionalKDE, LinearGaussian, compare, coverage
-from gpcde._compare import Score
+from gpcde.evaluation.compare import Score
 from small import QUICK, frame, rows
 
 MODELS = {"linear": LinearGaussian(), "kde": KDE(), "conditional": ConditionalKDE(random_state=0)}

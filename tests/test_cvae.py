@@ -14,10 +14,10 @@ from scipy.stats import norm
 
 import gpcde
 from gpcde import CVAE
-from gpcde._cvae import Autoencoder
-from gpcde._epochs import split_rows
-from gpcde._inputs import make_inputs, one_hot
-from gpcde._networks import MLP
+from gpcde.estimators.cvae import Autoencoder
+from gpcde.estimators.network_training import split_rows
+from gpcde.model.inputs import make_inputs, one_hot
+from gpcde.model.networks import MLP
 from small import frame, rows
 
 MODELS: dict[str, tuple[Any, Any]] = {
@@ -168,8 +168,8 @@ def test_fixed_noise_stays_fixed_and_free_noise_does_not() -> None:
 
 def test_the_grid_is_searched_by_held_out_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is, to the bit, the best of the networks trained one by one."""
-    monkeypatch.setattr("gpcde._cvae.DROPOUTS", (0.5, 0.0))
-    monkeypatch.setattr("gpcde._cvae.RATES", (1e-2, 1e-5))
+    monkeypatch.setattr("gpcde.estimators.cvae.DROPOUTS", (0.5, 0.0))
+    monkeypatch.setattr("gpcde.estimators.cvae.RATES", (1e-2, 1e-5))
     X, y = rows()
     whole = CVAE(dropout=None, learning_rate=None, max_epochs=20, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
@@ -203,7 +203,7 @@ def test_a_file_holds_the_same_model(name: str, tmp_path: Path) -> None:
         ({"architecture": "large"}, r"architecture must be one of \('small', 'images'\), got 'large'"),
         ({"noise_variance": 0.0}, "noise_variance must be positive, or None to learn it, got 0.0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
-        ({"latent_dim": 0}, "latent_dim must be a whole number from 1 on, got 0"),
+        ({"latent_dim": 0}, "latent_dim must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
         ({"architecture": "images", "y_transform": "logit"}, "architecture='images' takes y as it is"),

@@ -8,10 +8,10 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, lognorm, multivariate_normal, norm
 
-from gpcde import _density
-from gpcde._density import ConditionalDensity
-from gpcde._mixtures import Components
-from gpcde._transforms import KINDS, OutputTransform
+from gpcde.density import conditional as _density
+from gpcde.density.conditional import ConditionalDensity
+from gpcde.density.components import Components
+from gpcde.density.transforms import KINDS, OutputTransform
 
 N, K, D = 5, 3, 3
 ENDS = {"identity": (-np.inf, np.inf), "log": (-1.0, np.inf), "logit": (-1.0, 2.0)}
@@ -283,8 +283,8 @@ def test_shapes_follow_those_of_y() -> None:
         (lambda d: d.quantile([0.5, np.nan]), "between 0 and 1"),
         (lambda d: d.interval(1.0), "between 0 and 1, got 1.0"),
         (lambda d: d.hdr(0.0), "between 0 and 1, got 0.0"),
-        (lambda d: d.sample(0), "whole number from 1 on, got 0"),
-        (lambda d: d.energy_score(0.0, -1), "whole number from 1 on, got -1"),
+        (lambda d: d.sample(0), "positive integer, got 0"),
+        (lambda d: d.energy_score(0.0, -1), "positive integer, got -1"),
         (lambda d: d.marginal([1, -2]), "different"),
         (lambda d: d.marginal([]), "name one output"),
         (lambda d: ConditionalDensity(lambda rows: d.components(), make_transform("log")), "needs n_rows"),

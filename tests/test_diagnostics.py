@@ -19,8 +19,8 @@ from gpcde import (
     plot_pit,
     uniformity,
 )
-from gpcde._mixtures import Components
-from gpcde._transforms import OutputTransform
+from gpcde.density.components import Components
+from gpcde.density.transforms import OutputTransform
 
 N = 1000
 

@@ -1,6 +1,6 @@
 """Kernel expectations against tensor-product Gauss–Hermite quadrature of the plain kernel, and their limits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpcde import _expectations
-from gpcde._compile import compiled
-from gpcde._expectations import Expectations, kernel_expectations
-from gpcde._kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial
-from gpcde._precision import scope
+from gpcde.model import expectations as _expectations
+from gpcde.model.expectations import Expectations
+from gpcde.model.kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial
+from gpcde.runtime.compilation import compiled
+from gpcde.runtime.precision import scope
 
 with scope():
     KERNELS: dict[str, Kernel] = {
@@ -31,9 +31,14 @@ with scope():
 SMALL = ["rbf, some columns", "linear", "polynomial 3, some columns"]
 
 
-@compiled
-def expectations(kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array) -> Expectations:
-    return kernel_expectations(kernel, mean, covariance, z)
+def plainly(
+    kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array, weight: jax.Array | None = None
+) -> Expectations:
+    """Every row of weight 1, unless told."""
+    return kernel.expectations(mean, covariance, z, jnp.ones(len(mean)) if weight is None else weight)
+
+
+expectations = compiled(plainly)
 
 
 def problem(n: int, m: int, full: bool, seed: int = 0, d: int = 3) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -56,7 +61,9 @@ def plain_kernel(kernel: Kernel, x: np.ndarray, z: np.ndarray) -> np.ndarray:
     return product if isinstance(kernel, Linear) else (product + float(kernel.offset)) ** kernel.degree
 
 
-def brute_force(kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array, nodes: int) -> Expectations:
+def brute_force(
+    kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array, row_weight: jax.Array, nodes: int
+) -> Expectations:
     """Every expectation as a weighted sum over nodes in all dimensions."""
     n, d = mean.shape
     places, weights = np.polynomial.hermite_e.hermegauss(nodes)
@@ -70,7 +77,7 @@ def brute_force(kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.A
         rows = plain_kernel(kernel, h[:, None], np.asarray(z))
         psi0[i] = weight @ plain_kernel(kernel, h, h)
         psi1[i] = weight @ rows
-        psi2 += (rows * weight[:, None]).T @ rows
+        psi2 += float(row_weight[i]) * (rows * weight[:, None]).T @ rows
     return Expectations(jnp.asarray(psi0), jnp.asarray(psi1), jnp.asarray(psi2))
 
 
@@ -82,10 +89,12 @@ def close(one: Any, two: Any, rtol: float, atol: float = 0.0) -> None:
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_expectations_equal_quadrature(name: str, full: bool) -> None:
+    """With rows that count what they weigh in psi2, whose sum is over them, one of them nothing."""
     mean, covariance, z = problem(5, 4, full)
+    weight = jnp.asarray([1.0, 2.0, 0.0, 0.3, 1.7])
     nodes = 30 if isinstance(KERNELS[name], RBF) else 8
-    expected = brute_force(KERNELS[name], mean, covariance, z, nodes)
-    close(expectations(KERNELS[name], mean, covariance, z), expected, rtol=1e-9, atol=1e-11)
+    expected = brute_force(KERNELS[name], mean, covariance, z, weight, nodes)
+    close(expectations(KERNELS[name], mean, covariance, z, weight), expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -115,7 +124,7 @@ def mixed(psi: tuple[jax.Array, ...]) -> jax.Array:
 @compiled
 @partial(jax.value_and_grad, argnums=(0, 1, 2, 3))
 def slopes(kernel: Kernel, mean: jax.Array, z: jax.Array, covariance: jax.Array) -> jax.Array:
-    return mixed(kernel_expectations(kernel, mean, covariance, z))
+    return mixed(plainly(kernel, mean, covariance, z))
 
 
 @compiled
@@ -165,12 +174,13 @@ def test_gradients_equal_finite_differences(name: str, full: bool) -> None:
 
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
 def test_sum_over_points_does_not_depend_on_the_blocks(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eleven points in blocks of three: the one that fills up the last block counts nothing."""
+    """Eleven points of different weights, in blocks of three: what fills up the last block counts nothing."""
     mean, covariance, z = problem(11, 4, full)
+    weight = jnp.linspace(0.5, 2.0, 11)
 
     def both() -> Any:
-        value = jax.value_and_grad(lambda *args: mixed(kernel_expectations(*args)[2:]), argnums=(0, 1, 2, 3))
-        return compiled(value)(KERNELS["rbf"], mean, covariance, z)
+        value = jax.value_and_grad(lambda *args: mixed(plainly(*args)[2:]), argnums=(0, 1, 2, 3, 4))
+        return compiled(value)(KERNELS["rbf"], mean, covariance, z, weight)
 
     expected = both()
     monkeypatch.setattr(_expectations, "PAIRS_AT_ONCE", 3 * 10 + 5)
@@ -181,7 +191,7 @@ def test_block_smaller_than_the_pairs_of_one_point_is_one_point(monkeypatch: pyt
     mean, covariance, z = problem(5, 4, full=False)
     expected = expectations(KERNELS["rbf"], mean, covariance, z)
     monkeypatch.setattr(_expectations, "PAIRS_AT_ONCE", 1)
-    close(compiled(kernel_expectations)(KERNELS["rbf"], mean, covariance, z), expected, rtol=1e-12)
+    close(compiled(lambda *args: plainly(*args))(KERNELS["rbf"], mean, covariance, z), expected, rtol=1e-12)
 
 
 def sizes(jaxpr: Any) -> Iterator[int]:
@@ -215,7 +225,7 @@ def test_no_array_of_points_by_pairs_is_made(name: str, full: bool, monkeypatch:
     mean, covariance, z = problem(n, m, full)
 
     def value(kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array) -> jax.Array:
-        psi = kernel_expectations(kernel, mean, covariance, z)
+        psi = plainly(kernel, mean, covariance, z)
         return psi.psi0.sum() + psi.psi1.sum() + psi.psi2.sum()
 
     for function in (value, jax.grad(value, argnums=(0, 1, 2, 3))):
@@ -263,10 +273,15 @@ def test_polynomial_of_degree_one_is_linear_plus_constant() -> None:
     close(polynomial, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [Matern32.create(3), Matern52.create(3), RBF.create(3) + Linear.create(3), RBF.create((0,)) * RBF.create((1, 2))],
-)
-def test_other_kernels_are_refused_with_a_way_out(kernel: Kernel) -> None:
-    with pytest.raises(NotImplementedError, match=rf"not for {type(kernel).__name__}.*expectation='draws'"):
-        kernel_expectations(kernel, *problem(3, 2, full=False))
+OTHERS: dict[str, Callable[[], Kernel]] = {
+    "Matern32": lambda: Matern32.create(3),
+    "Matern52": lambda: Matern52.create(3),
+    "Sum": lambda: RBF.create(3) + Linear.create(3),
+    "Product": lambda: RBF.create((0,)) * RBF.create((1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_are_refused_with_a_way_out(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"not for {name}.*expectation='draws'"):
+        plainly(OTHERS[name](), *problem(3, 2, full=False))

@@ -15,20 +15,20 @@ from safetensors import safe_open
 
 import gpcde
 from gpcde import FileError, _estimator, _files
-from gpcde._cvae import Autoencoder
-from gpcde._files import FORMAT, KNOWN, _digest, read, write
-from gpcde._input_maps import Bend, Concatenate, Project, Warp
-from gpcde._inputs import make_inputs
-from gpcde._kde import Bandwidths
-from gpcde._kernels import RBF, Linear, Matern32, Matern52, One, Polynomial
-from gpcde._latents import FreeForm, GaussianLatents, NoLatents
-from gpcde._mdn import MixtureNetwork
-from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, PointMixing
-from gpcde._networks import MLP
-from gpcde._posterior import Shared, Statistics
-from gpcde._tables import Category, Features
-from gpcde._train import Local, State, Trainer
-from gpcde._transforms import OutputTransform
+from gpcde.estimators.cvae import Autoencoder
+from gpcde.runtime.files import FORMAT, KNOWN, _digest, read, write
+from gpcde.model.input_maps import Bend, Concatenate, Project, Warp
+from gpcde.model.inputs import make_inputs
+from gpcde.estimators.kde import Bandwidths
+from gpcde.model.kernels import RBF, Linear, Matern32, Matern52, One, Polynomial
+from gpcde.model.latents import FreeForm, GaussianLatents, NoLatents
+from gpcde.estimators.mdn import MixtureNetwork
+from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, PointMixing
+from gpcde.model.networks import MLP
+from gpcde.inference.posterior import Shared, Statistics
+from gpcde.estimators.tables import Category, Features
+from gpcde.inference.training import Local, State, Trainer
+from gpcde.density.transforms import OutputTransform
 from small import MODELS, fitted
 
 Arrays = dict[str, np.ndarray]

@@ -14,7 +14,7 @@ from gpcde import KDE, LinearGaussian, Stacked, compare, coverage, hpd_pit, pit,
 from small import frame
 
 pytest.importorskip("flowjax")
-from gpcde.flow import Flow
+from gpcde.estimators.flow import Flow
 
 QUICK: dict[str, Any] = {"layers": 2, "width": 16, "max_epochs": 60, "learning_rate": 1e-2, "random_state": 0}
 
@@ -163,8 +163,8 @@ def test_it_is_no_member_of_a_stack() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 0}, "layers must be a whole number from 1 on, got 0"),
-        ({"max_epochs": 0}, "max_epochs must be a whole number from 1 on, got 0"),
+        ({"layers": 0}, "layers must be a positive integer, got 0"),
+        ({"max_epochs": 0}, "max_epochs must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
     ],

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from gpcde import _forms
-from gpcde._compile import compiled
-from gpcde._forms import inverse_cholesky, quadratic_form, separable_log_sum, unwhitened
+from gpcde.inference import forms as _forms
+from gpcde.runtime.compilation import compiled
+from gpcde.inference.forms import inverse_cholesky, quadratic_form, separable_log_sum, unwhitened
 
 N, K, M, D = 7, 3, 4, 2
 

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpcde import GPCDE, MDN
-from gpcde._density import ConditionalDensity
+from gpcde.density.conditional import ConditionalDensity
 from small import MODELS, QUICK, N, fitted, frame, rows
 
 
@@ -86,12 +86,12 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"inference": "magic"}, "inference must be one of .*got 'magic'"),
     ({"kernel": "cosine"}, "kernel must be one of .*got 'cosine'"),
     ({"input_map": "fold"}, "input_map must be one of .*got 'fold'"),
-    ({"latent_dim": 0, "inference": "free-form"}, "latent_dim must be a whole number from 1 on.*got 0"),
+    ({"latent_dim": 0, "inference": "free-form"}, "latent_dim must be a positive integer.*got 0"),
     ({"latent_dim": 3, "inference": "free-form"}, "'free-form'.*one or two latent dimensions"),
-    ({"n_inducing": 0}, "n_inducing must be a whole number from 1 on.*got 0"),
-    ({"n_inducing": True}, "n_inducing must be a whole number from 1 on.*got True"),
-    ({"max_steps": -5}, "max_steps must be a whole number from 1 on.*got -5"),
-    ({"batch_size": 0}, "batch_size must be a whole number from 1 on.*got 0"),
+    ({"n_inducing": 0}, "n_inducing must be a positive integer.*got 0"),
+    ({"n_inducing": True}, "n_inducing must be a positive integer.*got True"),
+    ({"max_steps": -5}, "max_steps must be a positive integer.*got -5"),
+    ({"batch_size": 0}, "batch_size must be a positive integer.*got 0"),
     ({"output_dim": 2}, "output_dim must be at most the 1 columns of y, got 2"),
     ({"input_dim": 2, "input_map": "concatenate"}, "input_dim is the number of rows of A"),
     ({"input_map": "bend"}, "needs some: inference must not be 'none'"),

@@ -11,8 +11,8 @@ from scipy.spatial.distance import cdist
 
 import gpcde
 from gpcde import GPCDE, Trainer, TrainingError, _gpcde, evaluate_bound, optimal_posterior, whole
-from gpcde._bound import draw_noise
-from gpcde._watch import HISTORY
+from gpcde.inference.bound import draw_noise
+from gpcde.estimators.monitor import HISTORY
 from small import MODELS, QUICK, N, assert_same_model, fitted, rows
 
 X, Y = rows()

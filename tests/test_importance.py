@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpcde import _importance
-from gpcde._bound import Model
-from gpcde._importance import Estimate, importance_log_density
-from gpcde._input_maps import Concatenate, InputMap, Project
-from gpcde._inputs import Inputs, make_inputs
-from gpcde._kernels import RBF
-from gpcde._latents import FreeForm, GaussianLatents, Latents
-from gpcde._mixing import Identity
-from gpcde._posterior import Statistics
-from gpcde._predict import log_density
-from gpcde._quadrature import evenly_spaced
+from gpcde.prediction import importance as _importance
+from gpcde.inference.bound import Model
+from gpcde.prediction.importance import Estimate, importance_log_density
+from gpcde.model.input_maps import Concatenate, InputMap, Project
+from gpcde.model.inputs import Inputs, make_inputs
+from gpcde.model.kernels import RBF
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents
+from gpcde.model.mixing import Identity
+from gpcde.inference.posterior import Statistics
+from gpcde.prediction.predictor import log_density
+from gpcde.model.quadrature import evenly_spaced
 
 N, M, D, DRAWS = 7, 16, 2, 1000
 LENGTHSCALES, VARIANCE, NOISE, JITTER = np.array([2.2, 2.0]), 1.5, 0.02, 1e-6

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gpcde._bound import Model, kernel_rows
-from gpcde._compile import compiled
-from gpcde._input_maps import Bend, Concatenate, InputMap, Project, Warp
-from gpcde._inputs import Inputs, make_inputs
-from gpcde._kernels import RBF, Kernel, Matern32
-from gpcde._latents import FreeForm
-from gpcde._mixing import Identity
+from gpcde.inference.bound import Model, kernel_rows
+from gpcde.runtime.compilation import compiled
+from gpcde.model.input_maps import Bend, Concatenate, InputMap, Project, Warp
+from gpcde.model.inputs import Inputs, make_inputs
+from gpcde.model.kernels import RBF, Kernel, Matern32
+from gpcde.model.latents import FreeForm
+from gpcde.model.mixing import Identity
 from unseparated import Whole
 
 LEVELS = (3, 2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpcde._inputs import Inputs, linear, make_inputs
+from gpcde.model.inputs import Inputs, linear, make_inputs
 
 
 def one_hot(dense: np.ndarray, codes: np.ndarray, levels: tuple[int, ...]) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_an_empty_table_is_a_table() -> None:
         ({"dense": [1.0, 2.0]}, r"dense \(2,\)"),
         ({"dense": np.ones((3, 1)), "codes": np.zeros((4, 1), int), "levels": (2,)}, "as many rows"),
         ({"dense": np.ones((3, 1)), "codes": np.zeros((2, 3), int), "levels": (2, 2)}, "as many rows"),
-        ({"codes": [[0.5], [1.0]], "levels": (3,)}, "codes must be whole numbers"),
+        ({"codes": [[0.5], [1.0]], "levels": (3,)}, "codes must be integers"),
     ],
     ids=[
         "no rows", "too high", "negative", "too high for its column", "no levels", "levels without codes",

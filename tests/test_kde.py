@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import gpcde
 from gpcde import KDE, ConditionalKDE
-from gpcde._kde import NARROWEST, Bandwidths
+from gpcde.estimators.kde import NARROWEST, Bandwidths
 from small import frame, rows
 
 
@@ -172,7 +172,7 @@ def test_some_rows_and_held_out_ones_find_the_bandwidths_of_all(monkeypatch: pyt
     """Of a smooth density, those that leaving out each of all rows finds."""
     X, y = rows(1600)
     exact = [model.fit(X, y).bandwidths_ for model in (KDE(), ConditionalKDE())]
-    monkeypatch.setattr("gpcde._kde.ENOUGH", 100)
+    monkeypatch.setattr("gpcde.estimators.kde.ENOUGH", 100)
     quick = [model.fit(X, y).bandwidths_ for model in (KDE(random_state=0), ConditionalKDE(random_state=0))]
     for one, two in zip(quick, exact, strict=True):
         np.testing.assert_allclose(np.log(one.y / two.y), 0, atol=0.5)
@@ -182,7 +182,7 @@ def test_fine_detail_wants_narrower_kernels_than_the_rate_says(monkeypatch: pyte
     """y lies near whole numbers, of which a hundred rows show too little."""
     rng = np.random.default_rng(0)
     y, new = (rng.integers(40, size=size) + 0.05 * rng.standard_normal(size) for size in (3000, 500))
-    monkeypatch.setattr("gpcde._kde.ENOUGH", 100)
+    monkeypatch.setattr("gpcde.estimators.kde.ENOUGH", 100)
     model = KDE(random_state=0).fit(np.zeros((3000, 1)), y)
     few = KDE().fit(np.zeros((100, 1)), y[:100])
     by_rate = few.bandwidths_.y * y[:100].std() * 30 ** (-1 / 5)
@@ -192,13 +192,13 @@ def test_fine_detail_wants_narrower_kernels_than_the_rate_says(monkeypatch: pyte
 
 def test_beyond_plenty_of_rows_the_rate_says_how_much_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
     y = np.random.default_rng(0).standard_normal(1600)
-    monkeypatch.setattr("gpcde._kde.ENOUGH", 100)
+    monkeypatch.setattr("gpcde.estimators.kde.ENOUGH", 100)
     whole = KDE(random_state=0).fit(np.zeros((1600, 1)), y).bandwidths_.y
-    monkeypatch.setattr("gpcde._kde.PLENTY", 1600 // 2)
+    monkeypatch.setattr("gpcde.estimators.kde.PLENTY", 1600 // 2)
     half = KDE(random_state=0).fit(np.zeros((1600, 1)), y).bandwidths_.y
-    monkeypatch.setattr("gpcde._kde._narrowed", lambda h, *_: h)
+    monkeypatch.setattr("gpcde.estimators.kde._narrowed", lambda h, *_: h)
     some = KDE(random_state=0).fit(np.zeros((1600, 1)), y).bandwidths_.y
-    monkeypatch.setattr("gpcde._kde.PLENTY", 1600)
+    monkeypatch.setattr("gpcde.estimators.kde.PLENTY", 1600)
     np.testing.assert_allclose(some / KDE(random_state=0).fit(np.zeros((1600, 1)), y).bandwidths_.y, 2 ** (-1 / 5))
     np.testing.assert_allclose(np.log(half / whole), 0, atol=0.5)
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from gpcde._compile import compiled
-from gpcde._inputs import Inputs, make_inputs
-from gpcde._latents import FreeForm, Gaussian, GaussianLatents, NoLatents
+from gpcde.runtime.compilation import compiled
+from gpcde.model.inputs import Inputs, make_inputs
+from gpcde.model.latents import FreeForm, Gaussian, GaussianLatents, NoLatents
 
 N, D, OUTPUTS = 4, 3, 2
 BOTH = pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])

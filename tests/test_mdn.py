@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from gpcde import MDN
-from gpcde._inputs import make_inputs
-from gpcde._mdn import LEAST_LOG_STD, MixtureNetwork, log_density
-from gpcde._networks import MLP
+from gpcde.model.inputs import make_inputs
+from gpcde.estimators.mdn import LEAST_LOG_STD, MixtureNetwork, log_density
+from gpcde.model.networks import MLP
 from small import fitted, rows
 
 K = 3
@@ -143,11 +143,11 @@ def test_two_rows_are_enough() -> None:
     ("settings", "message"),
     [
         ({"covariance": "round"}, "covariance must be 'diagonal' or 'full', got 'round'"),
-        ({"n_components": 0}, "n_components must be a whole number from 1 on, got 0"),
-        ({"n_components": True}, "n_components must be a whole number from 1 on, got True"),
-        ({"max_epochs": 0}, "max_epochs must be a whole number from 1 on, got 0"),
-        ({"batch_size": -1}, "batch_size must be a whole number from 1 on, got -1"),
-        ({"patience": 0}, "patience must be a whole number from 1 on, got 0"),
+        ({"n_components": 0}, "n_components must be a positive integer, got 0"),
+        ({"n_components": True}, "n_components must be a positive integer, got True"),
+        ({"max_epochs": 0}, "max_epochs must be a positive integer, got 0"),
+        ({"batch_size": -1}, "batch_size must be a positive integer, got -1"),
+        ({"patience": 0}, "patience must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"weight_decay": -1.0}, "weight_decay not negative"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import Matern
 
-from gpcde._bound import Batch, Model, Noise, evaluate_bound, whole
-from gpcde._compile import _options, compiled
-from gpcde._input_maps import Concatenate
-from gpcde._inputs import make_inputs
-from gpcde._kernels import RBF
-from gpcde._latents import NoLatents
-from gpcde._mixing import (
+from gpcde.inference.bound import Batch, Model, Noise, evaluate_bound, whole
+from gpcde.runtime.compilation import _options, compiled
+from gpcde.model.input_maps import Concatenate
+from gpcde.model.inputs import make_inputs
+from gpcde.model.kernels import RBF
+from gpcde.model.latents import NoLatents
+from gpcde.model.mixing import (
     ConjugateMixing,
     GaussianMixing,
     Identity,
@@ -27,8 +27,8 @@ from gpcde._mixing import (
     grid_start,
     principal_start,
 )
-from gpcde._posterior import Shared, SparsePosterior, Statistics
-from gpcde._train import State, Trainer
+from gpcde.inference.posterior import Shared, SparsePosterior, Statistics
+from gpcde.inference.training import State, Trainer
 
 D, L, M = 4, 3, 5
 

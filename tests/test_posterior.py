@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-from gpcde._bound import Batch, Model, Noise, draw_noise, evaluate_bound, whole
-from gpcde._compile import _options
-from gpcde._input_maps import Concatenate
-from gpcde._inputs import make_inputs
-from gpcde._kernels import RBF
-from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
-from gpcde._posterior import Coefficients, Rotated, Shared, SparsePosterior, Statistics
-from gpcde._train import State, Trainer, natural_step, optimal_posterior
+from gpcde.inference.bound import Batch, Model, Noise, draw_noise, evaluate_bound, whole
+from gpcde.runtime.compilation import _options
+from gpcde.model.input_maps import Concatenate
+from gpcde.model.inputs import make_inputs
+from gpcde.model.kernels import RBF
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde.inference.posterior import Coefficients, Rotated, Shared, SparsePosterior, Statistics
+from gpcde.inference.training import State, Trainer, natural_step, optimal_posterior
 
 N, M, D = 12, 5, 3
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.8, 1.1]), 1.3, 0.2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpcde._precision import scope, wide
+from gpcde.runtime.precision import scope, wide
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from numpy.polynomial import Polynomial
 from scipy.special import factorial2, logsumexp
 from scipy.stats import norm, truncnorm
 
-from gpcde._quadrature import evenly_spaced, gauss_hermite
+from gpcde.model.quadrature import evenly_spaced, gauss_hermite
 
 Rule = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 

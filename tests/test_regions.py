@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import lognorm, norm
 
-from gpcde._density import ConditionalDensity
-from gpcde._mixtures import Components
-from gpcde._transforms import OutputTransform
+from gpcde.density.conditional import ConditionalDensity
+from gpcde.density.components import Components
+from gpcde.density.transforms import OutputTransform
 
 LOG = OutputTransform("log", -1.0, np.inf, np.array([0.3]), np.array([0.8]))
 LOGIT = OutputTransform("logit", 2.0, 5.0, np.array([0.2]), np.array([1.1]))

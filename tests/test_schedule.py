@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpcde._schedule import Geometric, Minibatches
+from gpcde.inference.schedule import Geometric, Minibatches
 
 
 @given(start=st.floats(1e-4, 10), end=st.floats(1e-4, 10), steps=st.integers(1, 1000).map(lambda n: 2 * n))

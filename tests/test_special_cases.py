@@ -12,15 +12,15 @@ from jaxtyping import Array
 from scipy.linalg import block_diag
 from scipy.stats import multivariate_normal
 
-from gpcde._bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, whole
-from gpcde._compile import _options
-from gpcde._input_maps import Concatenate, InputMap, Project
-from gpcde._inputs import make_inputs
-from gpcde._kernels import RBF
-from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
-from gpcde._mixing import GaussianMixing, Identity, Mixing, PointMixing
-from gpcde._posterior import Statistics
-from gpcde._train import State, Trainer, natural_step
+from gpcde.inference.bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, whole
+from gpcde.runtime.compilation import _options
+from gpcde.model.input_maps import Concatenate, InputMap, Project
+from gpcde.model.inputs import make_inputs
+from gpcde.model.kernels import RBF
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
+from gpcde.inference.posterior import Statistics
+from gpcde.inference.training import State, Trainer, natural_step
 
 N, M, D = 14, 5, 3
 VARIANCE, NOISE, JITTER = 1.4, 0.15, 1e-6

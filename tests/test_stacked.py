@@ -12,8 +12,8 @@ from sklearn.model_selection import KFold
 
 import gpcde
 from gpcde import GP, GPCDE, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
-from gpcde._mixtures import Components, mixed
-from gpcde._stacked import stacking_weights
+from gpcde.density.components import Components, mixed
+from gpcde.estimators.stacked import stacking_weights
 from small import QUICK, frame, rows
 
 # weights

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from gpcde import MDN
-from gpcde._inputs import Inputs
-from gpcde._tables import Category, Features, has_categories, is_frame, read_frame, read_numbers
-from gpcde._transforms import standard_units
+from gpcde.model.inputs import Inputs
+from gpcde.estimators.tables import Category, Features, has_categories, is_frame, read_frame, read_numbers
+from gpcde.density.transforms import standard_units
 
 NUMBERS = {"a": [1.0, 2.0, 6.0, -3.0], "b": [10, 20, 20, 50]}
 TEXT = ["u", "v", "v", "w"]

@@ -13,15 +13,15 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
-from gpcde._bound import Batch, Model, Noise, draw_noise, evaluate_bound, whole
-from gpcde._compile import _options
-from gpcde._input_maps import Concatenate, Project
-from gpcde._inputs import make_inputs
-from gpcde._kernels import RBF
-from gpcde._latents import FreeForm, GaussianLatents, Latents, NoLatents
-from gpcde._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
-from gpcde._posterior import Shared, Statistics
-from gpcde._train import Gradients, Record, State, Trainer, TrainingError, optimal_posterior, train
+from gpcde.inference.bound import Batch, Model, Noise, draw_noise, evaluate_bound, whole
+from gpcde.runtime.compilation import _options
+from gpcde.model.input_maps import Concatenate, Project
+from gpcde.model.inputs import make_inputs
+from gpcde.model.kernels import RBF
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
+from gpcde.inference.posterior import Shared, Statistics
+from gpcde.inference.training import Gradients, Record, State, Trainer, TrainingError, optimal_posterior, train
 
 N, M, D = 12, 5, 3
 MATRIX = np.array([[1.0, 0.8], [0.4, 1.1], [-0.5, 0.3]])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpcde._transforms import KINDS, OutputTransform
+from gpcde.density.transforms import KINDS, OutputTransform
 
 BOUNDS = {"identity": None, "log": [-2.0, np.inf], "logit": [-2.0, 3.0]}
 LOCATION, SCALE = np.array([0.4, -0.7]), np.array([0.5, 1.7])

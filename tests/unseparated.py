@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from gpcde._kernels import Kernel
+from gpcde.model.kernels import Kernel
 
 
 class Whole(Kernel):

@@ -2,36 +2,29 @@
 
     y = P f(map(x, w)) + noise,   f a sparse Gaussian process,   w a latent variable of each data point
 
-See docs/design.md for how the parts fit together.
+Estimators, their answers and what judges them are here. `gpcde.model` and `gpcde.inference` have the parts a model is
+made of and how it is learnt, for those who want to build another one.
 """
 
-from ._bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, whole
-from ._compare import Comparison, compare
-from ._cvae import CVAE
-from ._density import ConditionalDensity
-from ._diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, plot_coverage, plot_pit, uniformity
-from ._estimator import load
-from ._files import VERSION, FileError
-from ._gpcde import GPCDE
-from ._importance import importance_log_density
-from ._initialise import Design, start
-from ._input_maps import Bend, Concatenate, InputMap, Project, Warp
-from ._inputs import Inputs, make_inputs
-from ._kde import KDE, ConditionalKDE
-from ._kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial, Product, Sum
-from ._latents import FreeForm, GaussianLatents, NoLatents
-from ._mdn import MDN
-from ._mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
-from ._posterior import Shared, Statistics
-from ._precision import scope
-from ._predict import Mixture, log_density, predict
-from ._quadrature import evenly_spaced, gauss_hermite
-from ._schedule import Geometric
-from ._special import GP, GPLVM, LinearGaussian
-from ._stacked import Stacked
-from ._train import Record, State, Trainer, TrainingError, optimal_posterior, train
+from typing import Any
 
-__version__ = VERSION
+from ._version import VERSION as __version__
+from .density.conditional import ConditionalDensity
+from .density.samples import DensitySamples
+from .estimators.base import DensityEstimator, load
+from .estimators.cvae import CVAE
+from .estimators.gp import GP, GPLVM
+from .estimators.gpcde import GPCDE
+from .estimators.kde import KDE, ConditionalKDE
+from .estimators.linear import LinearGaussian
+from .estimators.mdn import MDN
+from .estimators.stacked import Stacked
+from .evaluation.compare import Comparison, compare
+from .evaluation.diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, plot_coverage, plot_pit, uniformity
+from .inference.design import Design
+from .inference.training import TrainingError
+from .runtime.files import FileError
+from .runtime.precision import scope
 
 __all__ = [
     "CVAE",
@@ -40,70 +33,35 @@ __all__ = [
     "GPLVM",
     "KDE",
     "MDN",
-    "RBF",
-    "Batch",
-    "Bend",
     "Comparison",
-    "Concatenate",
     "ConditionalDensity",
     "ConditionalKDE",
-    "ConjugateMixing",
     "Coverage",
+    "DensityEstimator",
+    "DensitySamples",
     "Design",
     "FileError",
-    "FreeForm",
-    "GaussianLatents",
-    "GaussianMixing",
-    "Geometric",
-    "Identity",
-    "InputMap",
-    "Inputs",
-    "Kernel",
-    "Linear",
+    "Flow",
     "LinearGaussian",
-    "Matern32",
-    "Matern52",
-    "Mixing",
-    "Mixture",
-    "Model",
-    "NoLatents",
-    "Noise",
-    "PointMixing",
-    "Polynomial",
-    "Product",
-    "Project",
-    "Record",
-    "Shared",
     "Stacked",
-    "State",
-    "Statistics",
-    "Sum",
-    "Terms",
-    "Trainer",
     "TrainingError",
-    "Warp",
+    "__version__",
     "cde_loss",
     "compare",
     "coverage",
-    "draw_noise",
-    "evaluate_bound",
-    "evenly_spaced",
-    "gauss_hermite",
-    "grid_start",
     "hpd_pit",
-    "importance_log_density",
     "load",
-    "log_density",
-    "make_inputs",
-    "optimal_posterior",
     "pit",
     "plot_coverage",
     "plot_pit",
-    "predict",
-    "principal_start",
     "scope",
-    "start",
-    "train",
     "uniformity",
-    "whole",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Flow":  # an extra
+        from .estimators.flow import Flow
+
+        return Flow
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ._files import VERSION
 from .reproduce import EXPERIMENTS, PRESETS
 from .reproduce._report import fill_page
 from .reproduce._run import ReproduceError, run
 from .reproduce._units import read_lines
+from .runtime.files import VERSION
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from ._inputs import Numbers
+from .model.inputs import Numbers
 
 
 class DataError(RuntimeError):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from ._gpcde import GPCDE
+from .estimators.gpcde import GPCDE
 
 CUT = 0.5
 """Where the last panel cuts through the density."""

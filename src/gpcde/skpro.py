@@ -16,12 +16,12 @@ from sklearn.utils import check_random_state
 from skpro.distributions.base import BaseDistribution
 from skpro.regression.base import BaseProbaRegressor
 
-from ._density import ConditionalDensity
-from ._estimator import DensityEstimator
-from ._gpcde import GPCDE
-from ._mdn import MDN
-from ._mixtures import Components, Univariate
-from ._transforms import OutputTransform
+from .density.components import Components, Univariate
+from .density.conditional import ConditionalDensity
+from .density.transforms import OutputTransform
+from .estimators.base import DensityEstimator
+from .estimators.gpcde import GPCDE
+from .estimators.mdn import MDN
 
 
 class DensityDistribution(BaseDistribution):

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from .._initialise import Design
-from .._inputs import Inputs, make_inputs
-from .._latents import LOG_2PI
-from .._mixing import grid_start
-from .._precision import scope
-from .._predict import predict
-from .._quadrature import quasi_random
-from .._train import State
+from ..inference.start import Design
+from ..inference.training import State
+from ..model.inputs import Inputs, make_inputs
+from ..model.latents import LOG_2PI
+from ..model.mixing import grid_start
+from ..model.quadrature import quasi_random
+from ..prediction.predictor import predict
+from ..runtime.precision import scope
 from ._run import Tell
 from ._training import Course, train_design
 

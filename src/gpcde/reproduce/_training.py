@@ -10,15 +10,15 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .. import _files
-from .._bound import whole
-from .._files import FileError
-from .._initialise import Design, start
-from .._inputs import Inputs
-from .._precision import scope
-from .._schedule import Geometric
-from .._train import Record, State, Trainer, train
-from .._watch import CHECKPOINT_SECONDS
+from ..estimators.monitor import CHECKPOINT_SECONDS
+from ..inference.bound import whole
+from ..inference.schedule import Geometric
+from ..inference.start import Design, start
+from ..inference.training import Record, State, Trainer, train
+from ..model.inputs import Inputs
+from ..runtime import files
+from ..runtime.files import FileError
+from ..runtime.precision import scope
 from ._run import Tell
 
 
@@ -71,7 +71,7 @@ def train_design(
 def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
     with scope():
         value = {"mark": mark, "state": jax.tree.map(np.asarray, state), "records": [tuple(r) for r in records]}
-        _files.write(path, "State", value)
+        files.write(path, "State", value)
 
 
 def _mark(design: Design, course: Course, y: np.ndarray) -> str:
@@ -88,7 +88,7 @@ def resumed(
     if not path.is_file():
         return None
     try:
-        _, value = _files.read(path)
+        _, value = files.read(path)
         if value["mark"] != _mark(design, course, y):
             return None
         return value["state"], [Record(*record) for record in value["records"]]

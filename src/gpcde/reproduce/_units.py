@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._files import VERSION
+from ..runtime.files import VERSION
 
 Line = dict[str, Any]
 

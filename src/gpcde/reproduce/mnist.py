@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from .._cvae import CVAE, decoded
-from .._importance import importance_log_density
-from .._latents import LOG_2PI
-from .._quadrature import quasi_random
 from ..datasets import Images, load_mnist
+from ..estimators.cvae import CVAE, decoded
+from ..model.latents import LOG_2PI
+from ..model.quadrature import quasi_random
+from ..prediction.importance import importance_log_density
 from ._images import fit, labelled, log_density_by_draws
 from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell

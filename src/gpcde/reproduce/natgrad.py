@@ -22,17 +22,17 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from .._bound import Batch, Model, draw_noise, evaluate_bound, whole
-from .._compile import compiled
-from .._forms import inverse_cholesky
-from .._initialise import Design, start
-from .._inputs import make_inputs
-from .._posterior import Shared, Statistics
-from .._precision import scope
-from .._predict import log_density, predict
-from .._quadrature import evenly_spaced
-from .._train import State, Trainer
 from ..datasets import load_mnist
+from ..inference.bound import Batch, Model, draw_noise, evaluate_bound, whole
+from ..inference.forms import inverse_cholesky
+from ..inference.posterior import Shared, Statistics
+from ..inference.start import Design, start
+from ..inference.training import State, Trainer
+from ..model.inputs import make_inputs
+from ..model.quadrature import evenly_spaced
+from ..prediction.predictor import log_density, predict
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope
 from ._report import mean_error, new_figure, with_error, write_figure, write_table
 from ._run import Tell
 from ._training import Course, train_design

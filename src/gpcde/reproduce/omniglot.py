@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from .._importance import importance_log_density
 from ..datasets import Images, load_omniglot
+from ..prediction.importance import importance_log_density
 from ._images import SIDE, fit, labelled, samples
 from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell

@@ -27,20 +27,20 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .. import datasets
-from .._answer import prediction
-from .._bound import whole
-from .._density import ConditionalDensity
-from .._gpcde import GPCDE
-from .._initialise import Design, start
-from .._input_maps import Warp
-from .._inputs import Inputs, make_inputs
-from .._kde import KDE, ConditionalKDE
-from .._kernels import RBF
-from .._mdn import MDN
-from .._precision import scope
-from .._schedule import Geometric
-from .._train import Record, State, Trainer, train
-from .._transforms import OutputTransform
+from ..density.conditional import ConditionalDensity
+from ..density.transforms import OutputTransform
+from ..estimators.gpcde import GPCDE
+from ..estimators.kde import KDE, ConditionalKDE
+from ..estimators.mdn import MDN
+from ..inference.bound import whole
+from ..inference.schedule import Geometric
+from ..inference.start import Design, start
+from ..inference.training import Record, State, Trainer, train
+from ..model.input_maps import Warp
+from ..model.inputs import Inputs, make_inputs
+from ..model.kernels import RBF
+from ..prediction.answer import prediction
+from ..runtime.precision import scope
 from ._report import mean_error, new_figure, write_figure, write_table
 from ._run import Tell
 from ._training import Course, train_design

@@ -23,18 +23,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._answer import nodes
-from .._bound import Batch, draw_noise, evaluate_bound, whole
-from .._compile import compiled
-from .._cvae import CVAE
-from .._initialise import ENOUGH, Design, with_latents
-from .._inputs import Inputs, make_inputs
-from .._precision import scope
-from .._predict import log_density
-from .._schedule import entropy
-from .._special import LinearGaussian
-from .._train import State, Trainer, optimal_posterior
 from ..datasets import UCI, load_uci
+from ..estimators.cvae import CVAE
+from ..estimators.special import LinearGaussian
+from ..inference.bound import Batch, draw_noise, evaluate_bound, whole
+from ..inference.schedule import entropy
+from ..inference.start import ENOUGH, Design, with_latents
+from ..inference.training import State, Trainer, optimal_posterior
+from ..model.inputs import Inputs, make_inputs
+from ..prediction.answer import nodes
+from ..prediction.predictor import log_density
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope
 from ._report import mean_error, metric, new_figure, with_error, write_figure, write_table
 from ._run import Tell
 from ._training import Course, train_design

@@ -1,0 +1,3 @@
+"""The version, which nothing heavy is imported for."""
+
+VERSION = "0.2.0"

@@ -1,0 +1,1 @@
+"""The answer: batches of conditional densities, each a Gaussian mixture, in the user's units."""

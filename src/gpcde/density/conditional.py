@@ -1,0 +1,383 @@
+"""The answer: a batch of conditional densities p(y|x_n), each a Gaussian mixture, in the user's units.
+
+Every model of the package answers with this one class. It is joint over the outputs; `cdf`, `quantile`, `interval`
+and `crps` are of each output by itself. Rows come first in every result: `quantile` of n rows and three levels
+is n × 3, with several outputs n × 3 × D.
+
+The components are made block by block when they are asked for, so memory stays bounded for any number of rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.polynomial.legendre import leggauss
+from scipy.special import ndtr
+
+from ..model.inputs import AnyArray, Numbers
+from .components import Components, Univariate
+from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
+from .transforms import OutputTransform
+
+MANY_COMPONENTS = 1000
+"""From more on, the CRPS is integrated numerically: its closed form runs over all pairs of components."""
+
+
+class Source(NamedTuple):
+    """Where a density comes from: the components of some rows, given by their numbers, in standard units.
+
+    `log_pdf` is the log density of some rows at a point each, where there is a quicker way to it than the components.
+    """
+
+    components: Callable[[Int[np.ndarray, " b"]], Components]
+    log_pdf: Callable[[Int[np.ndarray, " b"], Float[np.ndarray, "b D"]], Float[np.ndarray, " b"]] | None = None
+
+
+NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**22, 2**22, 64
+"""How many numbers a block may take at once, how many a density keeps rather than compute them again, and how many
+rows it looks at first, to learn how many numbers a row is."""
+
+
+class ConditionalDensity:
+    """p(y|x_n) for a batch of rows x_n: joint log densities, cdf, quantiles, samples, moments, regions, scores.
+
+    `source` is the components themselves, or a function that makes those of a slice of rows (`n_rows` in all).
+    With `flat`, the one output has no axis of its own: y and results are vectors.
+    """
+
+    def __init__(
+        self,
+        source: Components | Source,
+        transform: OutputTransform,
+        n_rows: int | None = None,
+        flat: bool = False,
+    ) -> None:
+        if isinstance(source, Components):
+            self._kept: Components | None = source
+            self._source = Source(source.take)
+            self._n_rows = source.n_rows
+        else:
+            if n_rows is None:
+                raise ValueError("a density made block by block needs n_rows")
+            self._kept, self._source, self._n_rows = None, source, n_rows
+        self._transform = transform
+        self._flat = flat and self.n_outputs == 1
+        self._shape: tuple[int, int] | None = None
+
+    # the batch
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    @property
+    def n_outputs(self) -> int:
+        """D_y."""
+        return len(self._transform.location)
+
+    def __repr__(self) -> str:
+        return f"ConditionalDensity(rows={len(self)}, outputs={self.n_outputs})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its components: those can be sent about, functions that make them cannot."""
+        return ConditionalDensity, (self.components(), self._transform, None, self._flat)
+
+    def __getitem__(self, rows: int | np.integer | slice | Sequence[int] | AnyArray) -> "ConditionalDensity":
+        """Some of the rows (always a batch, also of one)."""
+        index = np.atleast_1d(np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)])
+        fast, quick = self._source.log_pdf, None
+        if fast is not None:
+
+            def quick(part: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+                return fast(index[part], z)
+
+        source = Source(lambda part: self._some(index[part]), quick)
+        return ConditionalDensity(source, self._transform, len(index), self._flat)
+
+    def marginal(self, output: int | Sequence[int]) -> "ConditionalDensity":
+        """The density of one output, or of several."""
+        single = isinstance(output, int | Integral)
+        columns = [int(i) for i in np.atleast_1d(np.asarray(output))]
+        for column in columns:
+            if not -self.n_outputs <= column < self.n_outputs:
+                raise IndexError(f"there are {self.n_outputs} outputs, counted from 0; there is no output {column}")
+        columns = [column % self.n_outputs for column in columns]
+        if not columns or len(set(columns)) < len(columns):
+            raise ValueError(f"name one output or several different ones, got {output!r}")
+        return ConditionalDensity(
+            Source(lambda part: self._some(part).marginal(columns)),
+            self._transform.column(columns),
+            len(self),
+            single,
+        )
+
+    def components(self) -> Components:
+        """Weights, means and variances of all rows' mixtures, as they are: in the model's standard units."""
+        return self._some(np.arange(len(self)))
+
+    def _some(self, rows: Int[np.ndarray, " b"]) -> Components:
+        if self._row_size() * len(self) <= KEPT and self._kept is None:
+            self._kept = self._source.components(np.arange(len(self)))
+        return self._source.components(rows) if self._kept is None else self._kept.take(rows)
+
+    def _row_size(self) -> int:
+        """How many numbers the means of one row are, as outputs."""
+        if self._shape is None:
+            first = self._source.components(np.arange(min(FIRST_ROWS, len(self))))
+            self._shape = first.n_components, max(first.mean.shape[2], first.n_outputs)
+            if first.n_rows == len(self):
+                self._kept = first
+        return max(1, self._shape[0] * self._shape[1])
+
+    def _n_components(self) -> int:
+        self._row_size()
+        assert self._shape is not None
+        return self._shape[0]
+
+    def _grid_size(self) -> int:
+        """About how many points of a line are looked at for its mode and regions."""
+        return max(17 * self._n_components(), 1025)
+
+    def _blocks(self, work: int = 1) -> Iterator[tuple[slice, Components]]:
+        """Blocks of rows, small enough for `work` numbers for every component of a row."""
+        if not len(self):
+            return
+        size = max(1, NUMBERS_AT_ONCE // (self._row_size() * max(work, 1)))
+        for begin in range(0, len(self), size):
+            rows = slice(begin, min(begin + size, len(self)))
+            yield rows, self._some(np.arange(rows.start, rows.stop))
+
+    # what users give and get
+
+    def _outputs(self, y: Numbers, what: str = "y") -> Float[np.ndarray, "n D"]:
+        """y as a matrix with a row for every row of the batch."""
+        array = np.asarray(y, float)
+        if array.ndim == 0:
+            array = np.full((len(self), self.n_outputs), float(array))
+        if array.ndim == 1 and (self.n_outputs == 1 or array.shape != (self.n_outputs,)):
+            array = array[:, None]
+        elif array.ndim == 1:
+            array = np.broadcast_to(array, (len(self), self.n_outputs))
+        if array.shape != (len(self), self.n_outputs):
+            raise ValueError(
+                f"{what} must have a row for each of the {len(self)} rows of this density and {self.n_outputs} "
+                f"columns, got shape {np.shape(y)}"
+            )
+        if np.isnan(array).any():
+            raise ValueError(f"{what} holds NaN, first in row {int(np.isnan(array).any(1).argmax())}")
+        return array
+
+    def _shaped(self, array: np.ndarray) -> np.ndarray:
+        """Without the axis of outputs, which is last, where the user's y has none."""
+        return array[..., 0] if self._flat else array
+
+    # densities
+
+    def log_pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
+        """log p(y_n|x_n), joint over the outputs; -inf outside the support of a transformed y."""
+        z = self._transform.to_standard(self._outputs(y))
+        inside = np.isfinite(z).all(1)
+        safe = np.where(inside[:, None], z, 0.0)
+        if self._kept is None and self._source.log_pdf is not None and len(self):
+            out = self._source.log_pdf(np.arange(len(self)), safe) - self._transform.log_slope(safe).sum(1)
+        else:
+            out = np.empty(len(self))
+            for rows, c in self._blocks():
+                out[rows] = log_pdf_outside(c, self._transform, safe[rows, None])[:, 0]
+        return np.where(inside, out, -np.inf)
+
+    def pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
+        """p(y_n|x_n)."""
+        return np.exp(self.log_pdf(y))
+
+    def pdf_grid(self, points: Numbers) -> Float[np.ndarray, "n g"]:
+        """Every row's density at every one of the points: g numbers, or g × D for several outputs."""
+        grid = np.asarray(points, float)
+        grid = grid.reshape(-1, 1) if grid.ndim < 2 and self.n_outputs == 1 else grid
+        if grid.ndim != 2 or grid.shape[1] != self.n_outputs:
+            raise ValueError(f"points must be a matrix with {self.n_outputs} columns, got shape {np.shape(points)}")
+        if np.isnan(grid).any():
+            raise ValueError(f"points hold NaN, first in row {int(np.isnan(grid).any(1).argmax())}")
+        z = self._transform.to_standard(grid)
+        inside = np.isfinite(z).all(1)
+        out = np.zeros((len(self), len(grid)))
+        if inside.any():
+            safe = z[inside][None]
+            for rows, c in self._blocks(int(inside.sum())):
+                at = np.broadcast_to(safe, (c.n_rows, *safe.shape[1:]))
+                out[rows, inside] = np.exp(log_pdf_outside(c, self._transform, at))
+        return out
+
+    def cdf(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """P(Y_j <= y_nj | x_n), of each output by itself."""
+        z = self._transform.to_standard(self._outputs(y))
+        out = np.empty(z.shape)
+        for rows, c in self._blocks():
+            for j in range(self.n_outputs):
+                out[rows, j] = Univariate.of(c, j).cdf(z[rows, j, None])[:, 0]
+        return self._shaped(out)
+
+    def quantile(self, level: Numbers) -> np.ndarray:
+        """The values below which y lies with these probabilities: n, or n × levels, and × outputs if several."""
+        levels = np.asarray(level, float)
+        check_quantiles(level)
+        flat = levels.reshape(1, -1)
+        out = np.empty((len(self), flat.size, self.n_outputs))
+        for rows, c in self._blocks(flat.size):
+            for j in range(self.n_outputs):
+                out[rows, :, j] = Univariate.of(c, j).quantile(np.broadcast_to(flat, (c.n_rows, flat.size)))
+        out = self._transform.from_standard(out)
+        return self._shaped(out.reshape(len(self), *levels.shape, self.n_outputs))
+
+    def interval(self, level: float = 0.9) -> np.ndarray:
+        """The central interval of each output: n × 2, or n × 2 × D."""
+        check_level(level)
+        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def hdr(self, level: float = 0.9) -> Region:
+        """The smallest regions that hold y with this probability: intervals (one output), or level sets."""
+        check_level(level)
+        threshold = np.empty(len(self))
+        if self.n_outputs > 1:
+            for rows, c in self._blocks(4096):
+                threshold[rows] = sampled_threshold(c, self._transform, level)
+            return Region(self, level, threshold, None)
+        found: list[np.ndarray] = []
+        for rows, c in self._blocks(self._grid_size()):
+            threshold[rows], some = intervals(c, self._transform, level)
+            found += some
+        return Region(self, level, threshold, found)
+
+    # points
+
+    def mean(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """E[y|x]."""
+        return self._shaped(self._moments()[0])
+
+    def var(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """The variance of each output."""
+        return self._shaped(self._moments()[1])
+
+    def std(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """The standard deviation of each output."""
+        return np.sqrt(self.var())
+
+    def mode(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """Where the joint density is highest."""
+        z = np.empty((len(self), self.n_outputs))
+        on_a_line = self._row_size() == self._n_components()
+        for rows, c in self._blocks(self._grid_size() if on_a_line else self._n_components()):
+            z[rows] = modes(c, self._transform)
+        return self._shaped(self._transform.from_standard(z))
+
+    def _moments(self) -> tuple[Float[np.ndarray, "n D"], Float[np.ndarray, "n D"]]:
+        mean, variance = (np.empty((len(self), self.n_outputs)) for _ in range(2))
+        t = self._transform
+        if t.affine:
+            for rows, c in self._blocks():
+                mean[rows], variance[rows] = c.moments()
+            return t.from_standard(mean), variance * t.scale**2
+        # each component by Gauss–Hermite quadrature
+        nodes, weights = hermegauss(64)
+        weights = weights / weights.sum()
+        for rows, c in self._blocks(64):
+            for j in range(self.n_outputs):
+                one, column = Univariate.of(c, j), t.column(j)
+                y = column.from_standard((one.mean[..., None] + one.std[..., None] * nodes)[..., None])[..., 0]
+                first = (one.weight * (y @ weights)).sum(1)
+                mean[rows, j] = first
+                variance[rows, j] = (one.weight * ((y - first[:, None, None]) ** 2 @ weights)).sum(1)
+        return mean, variance
+
+    def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
+        """Draws of y: n × size, or n × size × D."""
+        check_size(size)
+        rng = np.random.default_rng(random_state)
+        chance = rng.random((len(self), size))
+        out = rng.standard_normal((len(self), size, self.n_outputs))
+        for rows, c in self._blocks(1 + size // self._n_components()):
+            out[rows] = c.sample(chance[rows], out[rows])
+        return self._shaped(self._transform.from_standard(out))
+
+    # scores
+
+    def integrated_square(self) -> Float[np.ndarray, " n"]:
+        """∫ p(y|x_n)² dy, joint over the outputs."""
+        if not self._transform.affine:
+            raise ValueError("∫ p² dy has a closed form where y is not transformed; with y_transform it has none")
+        out = np.empty(len(self))
+        for rows, c in self._blocks(self._n_components() * self.n_outputs):
+            out[rows] = c.integrated_square()
+        return out / np.prod(self._transform.scale)
+
+    def crps(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
+        """The continuous ranked probability score of each output: lower is better, 0 for a point mass at y."""
+        y = self._outputs(y)
+        out = np.empty(y.shape)
+        t = self._transform
+        in_pairs = t.affine and self._n_components() <= MANY_COMPONENTS
+        for rows, c in self._blocks(self._n_components() if in_pairs else 2 * 8 * len(_EDGES)):
+            for j in range(self.n_outputs):
+                one, column = Univariate.of(c, j), t.column(j)
+                if in_pairs:
+                    out[rows, j] = one.crps(column.to_standard(y[rows, j, None])[:, 0]) * t.scale[j]
+                else:
+                    out[rows, j] = _numerical_crps(one, column, y[rows, j])
+        return self._shaped(out)
+
+    def energy_score(
+        self, y: Numbers, size: int = 1000, random_state: int | np.random.Generator | None = 0
+    ) -> Float[np.ndarray, " n"]:
+        """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together, from so many draws; the CRPS of one output."""
+        check_size(size)
+        y, rng = self._outputs(y), np.random.default_rng(random_state)
+        out = np.empty(len(self))
+        for rows, c in self._blocks(1 + 2 * size * (self.n_outputs + 1) // self._n_components()):
+            noise = rng.standard_normal(
+                (c.n_rows, 2 * size, self.n_outputs + 1)
+            )  # row by row, however rows are blocked
+            draws = self._transform.from_standard(c.sample(ndtr(noise[..., 0]), noise[..., 1:]))
+            apart = np.linalg.norm(draws[:, :size] - draws[:, size:], axis=2)
+            out[rows] = np.linalg.norm(draws - y[rows, None], axis=2).mean(1) - 0.5 * apart.mean(1)
+        return out
+
+
+_EDGES = np.concatenate(
+    [[1e-14, 1e-10, 1e-7, 1e-5, 1e-3], np.linspace(0.01, 0.99, 50), 1 - np.geomspace(1e-3, 1e-14, 6)]
+)
+
+
+def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """∫ (F(s) - 1{s >= y})² ds over panels between quantiles and y, with 8 Gauss–Legendre nodes each.
+
+    Between the outermost quantiles and a y beyond them the integrand is 1.
+    """
+    edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))))
+    z = np.clip(t.to_standard(y[:, None]), edges[:, :1], edges[:, -1:])
+    least, most = t.from_standard(edges[:, [0, -1], None])[..., 0].T
+    edges = np.sort(np.concatenate([edges, z], axis=1), axis=1)
+    nodes, weights = leggauss(8)
+    half = 0.5 * np.diff(edges, axis=1)[..., None]
+    at = (edges[:, :-1, None] + half * (nodes + 1)).reshape(len(y), -1)
+    after = at >= z
+    density = one.cdf(at, upper=after) ** 2 * np.exp(t.log_slope(at[..., None])[..., 0])
+    inside = (density.reshape(len(y), -1, 8) * half * weights).sum((1, 2))
+    return inside + np.maximum(least - y, 0) + np.maximum(y - most, 0)
+
+
+def check_size(size: int) -> None:
+    if not isinstance(size, Integral) or size < 1:
+        raise ValueError(f"size, the number of draws of each row, must be a positive integer, got {size!r}")
+
+
+def check_quantiles(level: Numbers) -> None:
+    levels = np.asarray(level, float)
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
+
+
+def check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")

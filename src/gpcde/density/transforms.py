@@ -1,0 +1,160 @@
+"""Outputs in standard units and back: y = T(location + scale z), column by column, T increasing.
+
+    identity   y = u                          log     y = low + exp(u)
+                                              logit   y = low + (high - low) / (1 + exp(-u))
+
+A density q(z) of the standardised outputs is p(y) = q(z) / prod_j (dy_j/dz_j) in the user's units.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, log_expit, logit
+
+from ..model.inputs import Numbers
+from ..runtime.files import register
+
+KINDS = ("identity", "log", "logit")
+
+
+@register
+class OutputTransform(NamedTuple):
+    """What was learnt of the outputs before the model saw them."""
+
+    kind: str
+    low: float
+    high: float
+    location: Float[np.ndarray, " D"]
+    scale: Float[np.ndarray, " D"]
+
+    @classmethod
+    def identity(cls, outputs: int) -> "OutputTransform":
+        return cls("identity", -np.inf, np.inf, np.zeros(outputs), np.ones(outputs))
+
+    @classmethod
+    def fit(
+        cls,
+        y: Float[np.ndarray, "n D"],
+        kind: str | None = None,
+        bounds: Numbers | None = None,
+        common_scale: bool = False,
+        weight: Float[np.ndarray, " n"] | None = None,
+    ) -> "OutputTransform":
+        """Location and scale of T⁻¹(y): its mean and standard deviation (one for all columns, if they are alike)."""
+        plain = cls(*supported(y, kind, bounds), np.zeros(y.shape[1]), np.ones(y.shape[1]))
+        u = plain.to_standard(y)
+        location, scale = standard_units(u, weight)
+        if common_scale:
+            each = None if weight is None else np.repeat(weight, u.shape[1])
+            scale = np.full_like(scale, standard_units((u - location).reshape(-1, 1), each)[1][0])
+        return plain._replace(location=location, scale=scale)
+
+    @property
+    def affine(self) -> bool:
+        return self.kind == "identity"
+
+    def same_as(self, other: "OutputTransform") -> bool:
+        """Whether both do the same."""
+        same = (self.kind, self.low, self.high) == (other.kind, other.low, other.high)
+        return same and np.array_equal(self.location, other.location) and np.array_equal(self.scale, other.scale)
+
+    def column(self, index: int | list[int]) -> "OutputTransform":
+        """The transform of one output, or of some."""
+        keep = np.atleast_1d(index)
+        return self._replace(location=self.location[keep], scale=self.scale[keep])
+
+    def to_standard(self, y: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
+        """z; -inf or inf at and beyond the ends of the support."""
+        u = y
+        if self.kind == "log":
+            with np.errstate(divide="ignore"):
+                u = np.log(np.maximum(y - self.low, 0.0))
+        elif self.kind == "logit":
+            u = logit(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
+        return (u - self.location) / self.scale
+
+    def from_standard(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
+        u = self.location + self.scale * z
+        if self.kind == "log":
+            return self.low + np.exp(u)
+        if self.kind == "logit":
+            return self.low + (self.high - self.low) * expit(u)
+        return u
+
+    def log_slope(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
+        """log dy/dz."""
+        u = self.location + self.scale * z
+        slope = np.log(self.scale) + np.zeros_like(u)
+        if self.kind == "log":
+            slope += u
+        elif self.kind == "logit":
+            slope += np.log(self.high - self.low) + log_expit(u) + log_expit(-u)
+        return slope
+
+    def log_slope_derivative(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
+        """d/dz log dy/dz."""
+        u = self.location + self.scale * z
+        if self.kind == "log":
+            return self.scale + np.zeros_like(u)
+        if self.kind == "logit":
+            return self.scale * (1 - 2 * expit(u))
+        return np.zeros_like(u)
+
+
+def supported(
+    y: Float[np.ndarray, "n D"],
+    kind: str | None = None,
+    bounds: Numbers | None = None,
+    weight: Float[np.ndarray, " n"] | None = None,
+) -> tuple[str, float, float]:
+    """The kind of transform and the ends of its support; raises where y, in a row that counts, is not inside."""
+    kind = "identity" if kind is None else kind
+    if kind not in KINDS:
+        raise ValueError(f"y_transform must be None, 'log' or 'logit', got {kind!r}")
+    low, high = _bounds(kind, bounds)
+    outside = (y <= low) | (y >= high)
+    if weight is not None:
+        outside &= (weight > 0)[:, None]
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise ValueError(
+            f"y_transform={kind!r} needs every y strictly between {low:g} and {high:g}, but y[{row}, {column}] is "
+            f"{y[row, column]:g}; give y_bounds that hold all of y, or leave y_transform out"
+        )
+    return kind, low, high
+
+
+def standard_units(
+    a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None = None
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """Mean and standard deviation of each column, safe from overflow; a constant column has its value and scale 1."""
+    size = np.abs(a).max(0, initial=0.0)
+    size = np.where(size > 0, size, 1.0)
+    share = a / size
+    mean = _average(share, weight)
+    std = np.sqrt(_average((share - mean) ** 2, weight))
+    constant = (a == a[:1]).all(0) | (std <= 1e-14)
+    return np.where(constant, a[0] if len(a) else 0.0, mean * size), np.where(constant, 1.0, std * size)
+
+
+def _average(a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None) -> Float[np.ndarray, " d"]:
+    return a.mean(0) if weight is None else np.average(a, axis=0, weights=weight)
+
+
+def _bounds(kind: str, bounds: Numbers | None) -> tuple[float, float]:
+    """The ends of the support: (0, inf) for the logarithm and (0, 1) for the logit, unless told."""
+    if kind == "identity":
+        if bounds is not None:
+            raise ValueError("y_bounds need a y_transform: 'log' for y above a bound, 'logit' for y between two")
+        return -np.inf, np.inf
+    if bounds is None:
+        return 0.0, np.inf if kind == "log" else 1.0
+    ends = np.asarray(bounds, float)
+    if ends.shape != (2,) or not np.isfinite(ends[0]) or not ends[0] < ends[1]:
+        raise ValueError(f"y_bounds must be two numbers (low, high) with low < high, got {bounds!r}")
+    if kind == "logit" and not np.isfinite(ends[1]):
+        raise ValueError("y_transform='logit' needs both y_bounds finite; for y above a bound use 'log'")
+    if kind == "log" and np.isfinite(ends[1]):
+        raise ValueError("y_transform='log' has no upper bound; use 'logit' for y between two, or y_bounds=(low, inf)")
+    return float(ends[0]), float(ends[1])

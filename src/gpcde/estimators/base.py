@@ -1,0 +1,371 @@
+"""What all estimators share: reading tables, answering with a `ConditionalDensity`, scoring, files.
+
+A model says how it learns (`fit`) and how it answers in standard units (`_source`); the rest is here. Bad input is
+refused here, before any work starts, with the name of the argument and what to do.
+"""
+
+import os
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from ..density.conditional import ConditionalDensity, Source
+from ..density.transforms import OutputTransform, supported
+from ..model.inputs import Inputs
+from ..runtime import files
+from .tables import Features, Table, check_finite, has_categories, is_frame, merged, read_frame, read_numbers
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes as `random_state`."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def check_positive_integer(name: str, value: Any, optional: bool = False) -> None:
+    """Raise where a parameter is no positive integer (or, where it is optional, None)."""
+    if optional and value is None:
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        either = ", or None to choose it from the data" if optional else ""
+        raise ValueError(f"{name} must be a positive integer{either}, got {value!r}")
+
+
+class Rows(NamedTuple):
+    """Rows to learn from: inputs and outputs in standard units, and what each row counts."""
+
+    x: Inputs
+    z: Float[np.ndarray, "n D"]
+    weight: Float[np.ndarray, " n"]
+
+    def take(self, index: Int[np.ndarray, " b"] | slice) -> "Rows":
+        """Some of them."""
+        return Rows(self.x.take(index), self.z[index], self.weight[index])
+
+
+class DensityEstimator(RegressorMixin, BaseEstimator):
+    """A model of p(y|x) in scikit-learn's shape; `score` is the mean log density, in the units of y."""
+
+    _kinds: ClassVar[dict[str, type["DensityEstimator"]]] = {}
+    _learnt: ClassVar[tuple[str, ...]] = ("features_", "transform_", "n_features_in_", "n_outputs_", "flat_")
+
+    features_: Features
+    transform_: OutputTransform
+    n_features_in_: int
+    n_outputs_: int
+    flat_: bool
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        DensityEstimator._kinds[cls.__name__] = cls
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is all that an answer needs: the tables, and the first thing a model learns for itself."""
+        return all(hasattr(self, name) for name in self._learnt[: len(DensityEstimator._learnt) + 1])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # the score is a log density, not R²
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = False
+        return tags
+
+    def _check_positive_integers(self, *names: str) -> None:
+        """Raise where one of these parameters is no positive integer."""
+        for name in names:
+            check_positive_integer(name, getattr(self, name))
+
+    def _check_validation(self) -> None:
+        """Raise where no part of the rows could be held out."""
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+
+    # tables
+
+    def _read_table(self, X: Any, reset: bool) -> Table:
+        """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
+        if has_categories(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if X.shape[0] < 1:
+                raise ValueError("X has no rows")
+            return read_frame(X)
+        names = [str(name) for name in X.columns] if is_frame(X) else None
+        try:
+            array = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
+        except ValueError as error:
+            if "could not convert" in str(error):
+                raise ValueError(
+                    f"X must hold numbers, or be a data frame, whose columns of text are categories: {error}"
+                ) from error
+            raise
+        return read_numbers(array, names)
+
+    def _read_outputs(self, y: Any, rows: int) -> tuple[Float[np.ndarray, "n D"], bool]:
+        """y as a matrix of numbers, checked, and whether it was a vector."""
+        name = type(self).__name__
+        if y is None:
+            raise ValueError(f"{name} requires y to be passed, but the target y is None")
+        names = [str(column) for column in y.columns] if is_frame(y) else None
+        try:
+            array = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y")
+        except ValueError as error:
+            if "could not convert" in str(error):
+                raise ValueError(f"y must hold numbers: {error}. For classes, use a classifier") from error
+            raise
+        if array.ndim > 2:
+            raise ValueError(f"y must be a vector or a matrix, got shape {array.shape}")
+        matrix = array[:, None] if array.ndim == 1 else array
+        if len(matrix) != rows:
+            raise ValueError(f"X has {rows} rows but y has {len(matrix)}: every row of X needs its row of y")
+        if not matrix.shape[1]:
+            raise ValueError("y has no columns")
+        check_finite("y", matrix, names or [str(i) for i in range(matrix.shape[1])])
+        return matrix, array.ndim == 1
+
+    def _read_weights(self, sample_weight: Any, rows: int) -> Float[np.ndarray, " n"] | None:
+        """What each row counts, checked."""
+        if sample_weight is None:
+            return None
+        try:
+            weight = np.asarray(sample_weight, float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"sample_weight must be a vector of {rows} numbers, one a row: {error}") from error
+        if weight.shape != (rows,):
+            raise ValueError(f"sample_weight must be a vector of {rows} numbers, one a row, got shape {weight.shape}")
+        bad = ~(np.isfinite(weight) & (weight >= 0))
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(f"sample_weight must be finite and not negative, but is {weight[row]:g} in row {row}")
+        if not weight.any():
+            raise ValueError("sample_weight is 0 in every row, which leaves nothing to count")
+        return weight
+
+    def _learn_tables(
+        self, X: Any, y: Any, transform: str | None, bounds: Any, common_scale: bool = False
+    ) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
+        """Learn the columns' units from X and y; both in standard units."""
+        table = self._read_table(X, reset=True)
+        outputs, flat = self._read_outputs(y, len(table.dense))
+        self._check_variety(outputs, common_scale)
+        return self._learn_units(table, outputs, flat, None, transform, bounds, common_scale)
+
+    def _learn_rows(
+        self, X: Any, y: Any, sample_weight: Any, transform: str | None, bounds: Any, common_scale: bool = False
+    ) -> Rows:
+        """Learn the columns' units from rows that have weights; the rows in standard units, repeated ones merged."""
+        table = self._read_table(X, reset=True)
+        outputs, flat = self._read_outputs(y, len(table.dense))
+        weight = self._read_weights(sample_weight, len(outputs))
+        self._check_variety(outputs if weight is None else outputs[weight > 0], common_scale)
+        supported(outputs, transform, bounds, weight)  # here, where the rows are still the user's
+        table, outputs, weight = merged(table, outputs, weight)
+        each = None if (weight == 1).all() else weight
+        return Rows(*self._learn_units(table, outputs, flat, each, transform, bounds, common_scale), weight)
+
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
+        """More rows, in the units learnt before, repeated ones merged."""
+        check_is_fitted(self)
+        table = self._read_table(X, reset=False)
+        outputs = self._apply_outputs(y, len(table.dense))
+        table, outputs, weight = merged(table, outputs, self._read_weights(sample_weight, len(outputs)))
+        return Rows(self._used(self.features_.apply(table)), self._standard_outputs(outputs), weight)
+
+    def _standard_rows(self, X: Any, y: Any) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
+        """Inputs and outputs in the units learnt before."""
+        x = self._apply_tables(X)
+        return x, self._standard_outputs(self._apply_outputs(y, x.n_rows))
+
+    def _standard_outputs(self, outputs: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+        """Outputs in the units learnt before."""
+        z = self.transform_.to_standard(outputs)
+        if not np.isfinite(z).all():
+            kind = self.transform_.kind
+            raise ValueError(f"y_transform={kind!r} needs y strictly within its bounds; some of y is not")
+        return z
+
+    def _check_variety(self, outputs: Float[np.ndarray, "n D"], common_scale: bool) -> None:
+        """Raise where there is nothing to learn a density from."""
+        if len(outputs) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 rows to learn a density from, got n_samples = {len(outputs)}"
+            )
+        constant = (outputs == outputs[:1]).all(0)
+        if constant.all() if common_scale else constant.any():
+            column = int(constant.argmax())
+            raise ValueError(
+                f"y is constant: column {column} is {outputs[0, column]:g} in every row, which has no density. "
+                "Leave that column out"
+            )
+
+    def _learn_units(
+        self,
+        table: Table,
+        outputs: Float[np.ndarray, "n D"],
+        flat: bool,
+        weight: Float[np.ndarray, " n"] | None,
+        transform: str | None,
+        bounds: Any,
+        common_scale: bool,
+    ) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
+        self.n_outputs_, self.flat_ = outputs.shape[1], flat
+        self.transform_ = OutputTransform.fit(outputs, transform, bounds, common_scale, weight)
+        self.features_ = Features.fit(table, weight)
+        return self._used(self.features_.apply(table)), self.transform_.to_standard(outputs)
+
+    def _apply_tables(self, X: Any) -> Inputs:
+        """X in the units learnt in training."""
+        check_is_fitted(self)
+        return self._used(self.features_.apply(self._read_table(X, reset=False)))
+
+    def _used(self, inputs: Inputs) -> Inputs:
+        """What the model looks at: all of it, unless it says otherwise."""
+        return inputs
+
+    def _apply_outputs(self, y: Any, rows: int) -> Float[np.ndarray, "n D"]:
+        """y as in training, in the user's units."""
+        outputs, _ = self._read_outputs(y, rows)
+        if outputs.shape[1] != self.n_outputs_:
+            raise ValueError(f"y has {outputs.shape[1]} columns, but the model was trained with {self.n_outputs_}")
+        return outputs
+
+    # answers
+
+    def _source(self, inputs: Inputs) -> Source:
+        """The mixtures of these inputs, by row numbers, in standard units."""
+        raise NotImplementedError
+
+    def predict_density(self, X: Any) -> ConditionalDensity:
+        """The conditional densities p(y|x) of the rows of X.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs, in the columns that training had.
+
+        Returns
+        -------
+        ConditionalDensity
+            A batch of n densities.
+        """
+        inputs = self._apply_tables(X)
+        return ConditionalDensity(self._source(inputs), self.transform_, inputs.n_rows, self.flat_)
+
+    def predict(self, X: Any, return_density: bool = False) -> np.ndarray | ConditionalDensity:
+        """The mean of y at every row of X; with `return_density`, the whole densities.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs.
+        return_density : bool, default=False
+            Whether to answer as `predict_density` does.
+
+        Returns
+        -------
+        array of shape (n,) or (n, D), or ConditionalDensity
+            Means, or densities.
+        """
+        density = self.predict_density(X)
+        return density if return_density else density.mean()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The mean log density of the rows of y: higher is better.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+        sample_weight : array of shape (n,), default=None
+            What each row counts in the mean.
+
+        Returns
+        -------
+        float
+            In nats a row, in the units of y.
+        """
+        density = self.predict_density(X)
+        logs = density.log_pdf(self._apply_outputs(y, len(density)))
+        weight = self._read_weights(sample_weight, len(logs))
+        if weight is None:
+            return float(logs.mean())
+        return float(np.average(logs[weight > 0], weights=weight[weight > 0]))
+
+    # files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code."""
+        check_is_fitted(self)
+        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR])
+
+    def _restored(self) -> None:
+        """Called once a model was read from a file: raise where its parts do not fit."""
+
+
+def load(path: str | os.PathLike[str]) -> DensityEstimator:
+    """The model in a file that `save` wrote; a `gpcde.FileError` says what is wrong with a bad file."""
+    kind, value = files.read(path)
+    try:
+        model = _revived({ESTIMATOR: value})
+        if not isinstance(model, DensityEstimator) or type(model).__name__ != kind:
+            raise ValueError(f"it is said to hold a {kind}, and does not")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise files.FileError(f"{path} cannot be read, its parts do not fit together: {error}") from error
+    return model
+
+
+ESTIMATOR = "estimator of gpcde"
+"""The key under which an estimator stands for itself in a file."""
+
+
+def _portable(value: Any) -> Any:
+    """A value with every estimator in it, fitted or not, taken apart."""
+    if isinstance(value, DensityEstimator):
+        params = {name: _portable(item) for name, item in value.get_params(deep=False).items() if _plain(item)}
+        names = [name for name in (*value._learnt, "feature_names_in_") if hasattr(value, name)]
+        learnt = {name: _portable(getattr(value, name)) for name in names}
+        if "feature_names_in_" in learnt:
+            learnt["feature_names_in_"] = [str(name) for name in learnt["feature_names_in_"]]
+        return {ESTIMATOR: {"kind": type(value).__name__, "params": params, "learnt": learnt}}
+    if type(value) in (list, tuple):
+        return type(value)(_portable(item) for item in value)
+    return value
+
+
+def _revived(value: Any) -> Any:
+    """A value with every estimator in it put together again, and looked over."""
+    if type(value) in (list, tuple):
+        return type(value)(_revived(item) for item in value)
+    if not isinstance(value, dict) or ESTIMATOR not in value:
+        return value
+    parts = value[ESTIMATOR]
+    if parts["kind"] == "Flow":
+        from . import flow  # noqa: F401  (an extra, which may not have been needed so far)
+    cls = DensityEstimator._kinds.get(parts["kind"])
+    if cls is None:
+        raise ValueError(f"it holds a {parts['kind']}, which this version of gpcde does not know")
+    model = cls(**{name: _revived(item) for name, item in parts["params"].items()})
+    known = {*cls._learnt, "feature_names_in_"}
+    if not set(parts["learnt"]) <= known:
+        raise ValueError(f"unknown attributes {sorted(set(parts['learnt']) - known)}")
+    for name, item in parts["learnt"].items():
+        setattr(model, name, np.array(item, object) if name == "feature_names_in_" else _revived(item))
+    if parts["learnt"]:
+        model._restored()
+    return model
+
+
+def _plain(value: Any) -> bool:
+    """Whether a parameter can be written down."""
+    try:
+        files.pack(_portable(value), {})
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,280 @@
+"""The conditional variational autoencoder: the paper's neural rival with the same latent variable.
+
+    y = decoder(x, w) + N(0, σ² I),   w ~ N(0, I),   q(w|x, y) = N(mean, diag std²) from an encoder
+
+Tanh layers, dropout on the output of the hidden ones, Xavier weights, trained by the evidence lower bound with one draw
+of w. Two architectures, as in the paper's appendix: "small" for tables, "images" (the decoder ends in a sigmoid, and y
+is not standardised) for outputs between 0 and 1.
+"""
+
+from itertools import product
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.special import logsumexp
+
+from ..density.components import Components
+from ..density.conditional import Source
+from ..density.transforms import OutputTransform
+from ..model.gaussians import LOG_2PI, diagonal_kl
+from ..model.inputs import AnyArray, Inputs, linear
+from ..model.networks import MLP
+from ..model.quadrature import quasi_random
+from ..runtime.compilation import compiled
+from ..runtime.files import Stored
+from ..runtime.precision import scope
+from .base import DensityEstimator, seed_of
+from .network_training import split_rows, train_network
+
+ARCHITECTURES = {
+    "small": ((50, 100, 50), (10, 50, 50, 10)),
+    "images": ((256, 64), (64, 256, 256, 256, 1024)),
+}
+"""Hidden layers of the encoder and of the decoder."""
+
+DROPOUTS, RATES = (0.2, 0.1, 0.01, 0.0), (0.01, 0.001, 0.0001)
+"""The paper's grid."""
+
+DRAWS = 1024
+"""Draws of w that make the mixture of a prediction."""
+
+
+class Autoencoder(Stored):
+    """Encoder, decoder, and the noise between the decoder and y."""
+
+    encoder: MLP
+    decoder: MLP
+    log_noise_variance: Float[Array, ""]
+    latent_dim: int = eqx.field(static=True)
+    squash: bool = eqx.field(static=True)
+    learn_noise: bool = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        log = self.log_noise_variance if self.learn_noise else jax.lax.stop_gradient(self.log_noise_variance)
+        return jnp.exp(log)
+
+    def encode(
+        self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray | None = None
+    ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+        """Mean and log standard deviation of q(w|x, y); dropout where there is a key."""
+        first = self.encoder.weights[0]
+        rows = first.shape[0] - y.shape[1]
+        raw = self._dropped(self.encoder, linear(x, first[:rows]) + y @ first[rows:], key)
+        return raw[:, : self.latent_dim], raw[:, self.latent_dim :]
+
+    def decode(self, x: Inputs, w: Float[Array, "#n k d"], key: PRNGKeyArray | None = None) -> Float[Array, "n k D"]:
+        """The mean of y at k latents of every row."""
+        first = self.decoder.weights[0]
+        rows = first.shape[0] - self.latent_dim
+        raw = self._dropped(self.decoder, linear(x, first[:rows])[:, None] + w @ first[rows:], key)
+        return jax.nn.sigmoid(raw) if self.squash else raw
+
+    def _dropped(self, mlp: MLP, h: Array, key: PRNGKeyArray | None) -> Array:
+        """The network after its first product, with dropout on the output of every hidden layer."""
+        if key is None or not self.dropout:
+            return mlp.after_first(h)
+        h = h + mlp.biases[0]
+        for i, (weight, bias) in enumerate(zip(mlp.weights[1:], mlp.biases[1:], strict=True)):
+            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.dropout, h.shape)
+            h = (jnp.tanh(h) * keep / (1 - self.dropout)) @ weight + bias
+        return h
+
+    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
+        """Minus the evidence lower bound, a row, with one draw of w."""
+        keys = jax.random.split(key, 3)
+        mean, log_std = self.encode(x, y, keys[0] if training else None)
+        w = mean + jnp.exp(log_std) * jax.random.normal(keys[1], mean.shape)
+        gap = y - self.decode(x, w[:, None], keys[2] if training else None)[:, 0]
+        noise = self.noise_variance
+        data = -0.5 * ((gap**2).sum(1) / noise + y.shape[1] * (LOG_2PI + jnp.log(noise)))
+        return -jnp.mean(data - diagonal_kl(mean, log_std).sum(1))
+
+
+class CVAE(DensityEstimator):
+    """A conditional variational autoencoder.
+
+    latent_dim           D_w
+    architecture         "small" or "images" (y between 0 and 1)
+    noise_variance       σ², fixed at this value in the units the network sees; None: learnt
+    dropout              the rate; None: the best of 0.2, 0.1, 0.01 and 0 on held-out rows
+    learning_rate        of Adam; None: the best of 0.01, 0.001 and 0.0001 on held-out rows
+    early_stopping       hold out `validation_fraction` of the rows, and end (with the best network) when their bound
+                         has not risen for `patience` epochs
+    y_transform, y_bounds, max_epochs, batch_size, random_state
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_", "best_params_")
+
+    network_: Autoencoder
+    n_epochs_: int
+    best_params_: dict[str, float]
+
+    def __init__(
+        self,
+        *,
+        latent_dim: int = 1,
+        architecture: str = "small",
+        noise_variance: float | None = None,
+        dropout: float | None = 0.0,
+        learning_rate: float | None = 0.001,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        patience: int = 300,
+        y_transform: str | None = None,
+        y_bounds: tuple[float, float] | None = None,
+        max_epochs: int = 2000,
+        batch_size: int = 128,
+        random_state: Any = None,
+    ) -> None:
+        self.latent_dim = latent_dim
+        self.architecture = architecture
+        self.noise_variance = noise_variance
+        self.dropout = dropout
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "CVAE":
+        """Learn p(y|x) from the rows of X and y."""
+        if self.architecture not in ARCHITECTURES:
+            raise ValueError(f"architecture must be one of {tuple(ARCHITECTURES)}, got {self.architecture!r}")
+        if self.noise_variance is not None and not self.noise_variance > 0:
+            raise ValueError(f"noise_variance must be positive, or None to learn it, got {self.noise_variance!r}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout!r}")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, or None to choose it, got {self.learning_rate!r}")
+        self._check_validation()
+        if self.architecture == "images" and self.y_transform is not None:
+            raise ValueError("architecture='images' takes y as it is, between 0 and 1: leave y_transform out")
+        self._check_positive_integers("latent_dim", "max_epochs", "batch_size", "patience")
+        self.__dict__.pop("network_", None)
+        images = self.architecture == "images"
+        x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds, common_scale=images)
+        if images:
+            z = self.transform_.from_standard(z)
+            if z.min() < -1e-9 or z.max() > 1 + 1e-9:  # standard units and back leave rounding
+                raise ValueError("architecture='images' needs every y between 0 and 1: scale y, or use 'small'")
+            z = np.clip(z, 0, 1)
+            self.transform_ = OutputTransform.identity(z.shape[1])
+        seed = seed_of(self.random_state)
+        choices = list(
+            product(
+                DROPOUTS if self.dropout is None else (self.dropout,),
+                RATES if self.learning_rate is None else (self.learning_rate,),
+            )
+        )
+        hold = self.early_stopping or len(choices) > 1
+        fraction = self.validation_fraction if hold else 0.0
+        kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
+        data, test = ((x.take(rows), z[rows]) for rows in (kept, held))
+        best = -np.inf
+        with scope():
+            key = jax.random.key(seed)
+            for dropout, rate in choices:
+                network, epochs, score = train_network(
+                    self._first_network(key, x, z, dropout),
+                    key,
+                    data,
+                    test,
+                    learning_rate=rate,
+                    weight_decay=0.0,
+                    batch_size=self.batch_size,
+                    max_epochs=self.max_epochs,
+                    patience=self.patience if self.early_stopping else self.max_epochs,
+                )
+                if score >= best or not hasattr(self, "network_"):
+                    best, self.network_, self.n_epochs_ = score, network, epochs
+                    self.best_params_ = {"dropout": dropout, "learning_rate": rate}
+        return self
+
+    def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"], dropout: float) -> Autoencoder:
+        rows, outputs, dim = self.features_.width, z.shape[1], self.latent_dim
+        encoder, decoder = ARCHITECTURES[self.architecture]
+        keys = jax.random.split(key)
+        noise = float(z.var()) if self.noise_variance is None else self.noise_variance
+        return Autoencoder(
+            MLP.create(keys[0], (rows + outputs, *encoder, 2 * dim)),
+            MLP.create(keys[1], (rows + dim, *decoder, outputs)),
+            jnp.asarray(np.log(noise)),
+            dim,
+            self.architecture == "images",
+            self.noise_variance is None,
+            float(dropout),
+        )
+
+    def _restored(self) -> None:
+        if not isinstance(self.network_, Autoencoder):
+            raise ValueError("it holds no autoencoder")
+        self.network_ = jax.tree.map(np.asarray, self.network_)
+
+    def _source(self, inputs: Inputs) -> Source:
+        """A mixture over quasi-random draws of w: log_pdf is then the Monte Carlo estimate with `DRAWS` draws."""
+        w, log_weight = quasi_random(DRAWS, self.latent_dim)
+        noise = np.full((1, 1, 1), np.exp(np.float64(self.network_.log_noise_variance)))
+
+        def source(rows: Int[np.ndarray, " b"]) -> Components:
+            with scope():
+                mean = np.asarray(_decoded(self.network_, inputs.take(rows), w[None]))
+            return Components(log_weight[None], mean, noise)
+
+        return Source(source)
+
+    def log_likelihood(
+        self, X: Any, y: Any, draws: int = 1000, method: str = "importance", random_state: Any = 0
+    ) -> Float[np.ndarray, " n"]:
+        """log p(y_n|x_n) from so many draws of w: of the prior ("monte carlo"), or of the encoder ("importance")."""
+        if method not in ("importance", "monte carlo"):
+            raise ValueError(f"method must be 'importance' or 'monte carlo', got {method!r}")
+        x = self._apply_tables(X)
+        outputs = self._apply_outputs(y, x.n_rows)
+        z = self.transform_.to_standard(outputs)
+        rng = np.random.default_rng(random_state)
+        out = np.empty(len(z))
+        size = max(1, 2**20 // (draws * max(z.shape[1], 1)))
+        for begin in range(0, len(z), size):
+            rows = slice(begin, min(begin + size, len(z)))
+            noise = rng.standard_normal((rows.stop - begin, draws, self.latent_dim))
+            with scope():
+                network = jax.tree.map(jnp.asarray, self.network_)
+                part = jnp.asarray(z[rows]), jnp.asarray(noise)
+                logs = _log_ratios(network, x.take(rows), *part, method == "importance")
+            out[rows] = logsumexp(np.asarray(logs), axis=1) - np.log(draws)
+        return out - self.transform_.log_slope(z).sum(1)
+
+
+def decoded(model: CVAE, X: Any, w: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k D"]:
+    """The mean of y at every row of X and each of the latents, in the units the network sees."""
+    with scope():
+        return np.asarray(_decoded(model.network_, model._apply_tables(X), w[None]))
+
+
+@compiled
+def _decoded(network: Autoencoder, x: Inputs, w: Float[AnyArray, "1 k d"]) -> Float[Array, "n k D"]:
+    return network.decode(x, jnp.asarray(w))
+
+
+def _log_ratios(
+    network: Autoencoder, x: Inputs, y: Float[Array, "n D"], noise: Float[Array, "n k d"], importance: bool
+) -> Float[Array, "n k"]:
+    """log p(y|x, w) p(w) / q(w), with q the prior or the encoder's."""
+    w, log_ratio = noise, jnp.zeros(noise.shape[:2])
+    if importance:
+        mean, log_std = network.encode(x, y)
+        w = mean[:, None] + jnp.exp(log_std)[:, None] * noise
+        log_ratio = 0.5 * (noise**2 - w**2).sum(2) + log_std.sum(1)[:, None]
+    gap = y[:, None] - network.decode(x, w)
+    variance = network.noise_variance
+    return log_ratio - 0.5 * ((gap**2).sum(2) / variance + y.shape[1] * (LOG_2PI + jnp.log(variance)))

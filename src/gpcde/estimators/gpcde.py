@@ -1,0 +1,439 @@
+"""GPCDE: the model behind scikit-learn's face.
+
+    model = GPCDE().fit(X, y);  model.predict_density(X_new).log_pdf(y_new)
+
+`fit` reads the tables, chooses what the user left open (`plan`), finds a start (`inference.start`) and trains it
+(`inference.training`), looked after by a monitor. What it learnt is one training state, so that a fit can be continued,
+saved and resumed.
+"""
+
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..density.components import Components
+from ..density.conditional import ConditionalDensity, Source
+from ..density.samples import DensitySamples
+from ..inference.bound import whole
+from ..inference.design import Design
+from ..inference.schedule import Geometric
+from ..inference.start import start
+from ..inference.training import Record, State, Trainer, TrainingError, train
+from ..model.inputs import Inputs
+from ..model.latents import LatentPosterior
+from ..prediction.latent_posterior import infer
+from ..prediction.nodes import Nodes
+from ..prediction.paths import Path as FunctionPath
+from ..prediction.paths import draw_path
+from ..prediction.predictor import Predictor, make_predictor
+from ..runtime.files import pack
+from ..runtime.precision import scope
+from .base import DensityEstimator, Rows, load, seed_of
+from .monitor import HISTORY, Monitor, on_host
+from .network_training import split_rows
+from .plan import Plan, choose
+
+try:  # scikit-learn 1.9 and later
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before, there is nothing to support
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """A stand-in."""
+
+    def with_callbacks(method: Any) -> Any:
+        return method
+
+
+Callback = Callable[["GPCDE", Record], bool | None]
+
+
+class GPCDE(CallbackSupportMixin, DensityEstimator):
+    """Conditional density estimation with a Gaussian process and latent inputs: y = P f([A x, w]) + noise.
+
+    Everything left at None or "auto" is chosen from the data.
+
+    Parameters
+    ----------
+    latent_dim : int, default=None
+        D_w, the number of latents of a data point.
+    inference : {"auto", "free-form", "amortised", "gaussian", "none"}, default="auto"
+        Of q(w); "none" is sparse GP regression.
+    n_inducing : int, default=None
+        M, the number of inducing inputs.
+    kernel : {"rbf", "matern32", "matern52"}, default="rbf"
+        The kernel of the inputs.
+    input_map : {"auto", "concatenate", "project", "bend", "warp"}, default="auto"
+        How inputs and latents make the GP's input; "project" is A.
+    input_dim : int, default=None
+        The number of rows of A.
+    output_dim : int, default=None
+        The number of columns of P; without it, P is the identity.
+    design : Design, default=None
+        The parts of the model, by name or as they are, in place of all of the above (see `gpcde.inference.Design`).
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    max_steps : int, default=None
+        How many steps training takes at most.
+    batch_size : int, default=None
+        Rows a step takes.
+    learning_rate : float, default=None
+        Of Adam, at the start; it falls to a tenth.
+    tol : float, default=0.005
+        Training ends when the bound gains less than this a row in 50 steps, where it can be told.
+    early_stopping : bool, default=False
+        Hold out `validation_fraction` of the rows, and end (at the best state) when their bound has not risen for
+        `patience` times 50 steps.
+    validation_fraction : float, default=0.1
+        The fraction of the rows that `early_stopping` holds out.
+    patience : int, default=5
+        How long `early_stopping` waits, in units of 50 steps.
+    warm_start : bool, default=False
+        Whether `fit` goes on from where the last `fit` ended.
+    checkpoint : path, default=None
+        A file to which training is saved every minute, and from which it resumes.
+    callbacks : list of callable, default=None
+        Functions of (model, record), called every 50 steps; training stops where one returns True.
+    random_state : int, RandomState or None, default=None
+        A seed.
+    verbose : bool, default=None
+        None shows progress in a terminal, when it takes longer than a few seconds.
+
+    Attributes
+    ----------
+    state_ : State
+        The trained model, its q(u), and what training needs to go on.
+    history_ : dict of arrays
+        Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
+    n_steps_ : int
+        Steps in all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import GPCDE
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 1))
+    >>> y = rng.choice([-1.0, 1.0], 100) * X[:, 0] + 0.1 * rng.standard_normal(100)
+    >>> model = GPCDE(max_steps=50, random_state=0).fit(X, y)
+    >>> model.predict_density([[1.5]]).interval(0.9).shape
+    (1, 2)
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (
+        *DensityEstimator._learnt,
+        "state_",
+        "history_",
+        "n_seen_",
+        "seed_",
+        "digest_",
+        "pause_",
+        "n_steps_",
+    )
+
+    state_: State
+    history_: dict[str, np.ndarray]
+    n_seen_: float
+    seed_: int
+    digest_: str
+    pause_: tuple[State | None, float, int]
+    n_steps_: int
+
+    def __init__(
+        self,
+        *,
+        latent_dim: int | None = None,
+        inference: str = "auto",
+        n_inducing: int | None = None,
+        kernel: str = "rbf",
+        input_map: str = "auto",
+        input_dim: int | None = None,
+        output_dim: int | None = None,
+        design: Design | None = None,
+        y_transform: str | None = None,
+        y_bounds: tuple[float, float] | None = None,
+        max_steps: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        tol: float = 0.005,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 5,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        random_state: Any = None,
+        verbose: bool | int | None = None,
+    ) -> None:
+        self.latent_dim = latent_dim
+        self.inference = inference
+        self.n_inducing = n_inducing
+        self.kernel = kernel
+        self.input_map = input_map
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.design = design
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # learning
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
+        """Learn p(y|x) from the rows of X and y.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+        sample_weight : array of shape (n,), default=None
+            What each row counts: a row of weight 2 is that row twice, a row of weight 0 is not there.
+
+        Returns
+        -------
+        GPCDE
+            Itself.
+        """
+        again = self.warm_start and hasattr(self, "state_")
+        seed = seed_of(self.random_state)
+        if again:
+            data = self._more_rows(X, y, sample_weight)
+        else:
+            for name in ("state_", "pause_"):  # if this fit fails, the model is not fitted
+                self.__dict__.pop(name, None)
+            data = self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+        plan = self._plan(data)
+        digest = "" if self.checkpoint is None else self._digest(data)
+        saved = None if again else self._resumed(digest)
+        if saved is not None:
+            self.__dict__.update(saved)
+            if "n_steps_" in saved:  # it was finished
+                return self
+        else:
+            self.digest_, self.seed_ = digest, seed
+        kept, held = self._split(len(data.z))
+        some = data.take(kept)
+        self.n_seen_ = float(some.weight.sum())
+        if again:
+            self._check_local(len(kept), "warm_start with another number of rows")
+        elif saved is None:
+            self.history_ = {name: np.zeros(0) for name in HISTORY}
+            with scope():
+                self.state_ = on_host(start(jax.random.key(seed), some.x, some.z, plan.design, some.weight))
+        done = 0 if saved is None else int(self.state_.step)
+        self._train({"X": X, "y": y}, some, data.take(held), plan, plan.steps - done)
+        return self
+
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
+        """Go on learning from these rows, in one pass: they are added to what q(u) knows of all rows seen so far.
+
+        The first call is a `fit`. Rows should come in random order: kernel, noise and networks follow the last ones.
+        """
+        if not hasattr(self, "state_"):
+            return self.fit(X, y, sample_weight)
+        data = self._more_rows(X, y, sample_weight)
+        self._check_local(0, "partial_fit")
+        plan = self._plan(data)
+        batch = min(plan.batch_size, len(data.z))
+        before, self.n_seen_ = self.n_seen_, self.n_seen_ + float(data.weight.sum())
+        # statistics are sums over rows: first stretched to the new number, then moved by each batch's share of it
+        posterior = jax.tree.map(lambda a: a * (self.n_seen_ / before), self.state_.posterior)
+        self.state_ = eqx.tree_at(lambda s: s.posterior, self.state_, posterior)
+        share = float(data.weight.mean()) * batch / self.n_seen_
+        plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
+        self._train({"X": X, "y": y}, data, data.take(slice(0)), plan, max(1, len(data.z) // batch))
+        return self
+
+    def _common_scale(self) -> bool:
+        """Whether the outputs are alike, and have one unit: where P mixes them."""
+        return self.output_dim is not None or (isinstance(self.design, Design) and self.design.mixing is not None)
+
+    def _plan(self, data: Rows) -> Plan:
+        self._check_validation()
+        settings = {name: getattr(self, name) for name in PARAMETERS}
+        levels = self.features_.levels if data.x.codes.shape[1] else ()
+        plan = choose(settings, len(data.z), data.x.dense.shape[1], levels, data.z)
+        if self.learning_rate is not None:
+            if not self.learning_rate > 0:
+                raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
+            plan = plan._replace(rates=(self.learning_rate, 0.1 * self.learning_rate))
+        latents = plan.design.inference
+        own = latents == "gaussian" if isinstance(latents, str) else latents.local_dim > 0
+        if self.early_stopping and own:
+            raise ValueError(
+                "early_stopping needs q(w) of rows that were held out: inference='gaussian' has none, "
+                "use 'amortised' or 'free-form'"
+            )
+        return plan
+
+    def _check_local(self, rows: int, what: str) -> None:
+        """Each data point's own q(w_n) belongs to the rows of the first fit."""
+        if self.state_.local is not None and len(self.state_.local.value) != rows:
+            raise ValueError(f"inference='gaussian' keeps a q(w) for every row of fit: it cannot do {what}")
+
+    def _split(self, rows: int) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " h"]]:
+        """The rows to learn from, and those held out."""
+        if not self.early_stopping:
+            return np.arange(rows), np.zeros(0, int)
+        count = max(1, int(self.validation_fraction * rows))
+        if rows - count < 2:
+            raise ValueError(f"early_stopping leaves {rows - count} of {rows} rows to learn from; give more rows")
+        kept, held = split_rows(np.random.default_rng(self.seed_), rows, self.validation_fraction)
+        return np.sort(kept), np.sort(held)
+
+    def _train(self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int) -> None:
+        """That many steps more on the known rows, looked after (`monitor`)."""
+        self.__dict__.pop("n_steps_", None)
+        with scope():
+            trainer = Trainer.create(
+                self.n_seen_,
+                Geometric.create(*plan.rates, plan.steps),
+                Geometric.create(*plan.gammas, plan.steps),
+            )
+            test = whole(held.x, held.z, held.weight) if len(held.z) else None
+            slope = self.transform_.log_slope(np.concatenate([known.z, held.z])).sum(1)
+            jacobian = float(np.average(slope, weights=np.concatenate([known.weight, held.weight])))
+            monitor = Monitor(self, test, steps, plan.exact, jacobian, task)
+            data, size = whole(known.x, known.z, known.weight), min(plan.batch_size, len(known.z))
+            try:
+                with monitor:
+                    key = jax.random.key(self.seed_)
+                    state, _ = train(trainer, key, self.state_, data, max(steps, 0), size, watch=monitor)
+            except TrainingError as error:
+                if error.state is not None:
+                    self.state_ = on_host(error.state)
+                raise
+            self.state_ = on_host(state if monitor.best is None else monitor.best)
+        self.__dict__.pop("pause_", None)
+        self.n_steps_ = int(self.state_.step)
+        if self.checkpoint is not None:
+            self.save(self.checkpoint)
+
+    # checkpoints
+
+    def _digest(self, data: Rows) -> str:
+        """What tells these data and settings from others."""
+        left_out = ("checkpoint", "callbacks", "verbose", "warm_start", "design")
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
+        parts: dict[str, np.ndarray] = {}
+        design = pack(self.design, parts)  # whose repr would leave out the numbers of its parts
+        digest = hashlib.sha256(repr((sorted(params.items()), design)).encode())
+        for array in (data.x.dense, data.x.codes, data.z, data.weight, *parts.values()):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def _resumed(self, digest: str) -> dict[str, Any] | None:
+        if self.checkpoint is None or not Path(self.checkpoint).exists():
+            return None
+        saved = load(self.checkpoint)
+        if not isinstance(saved, GPCDE) or saved.digest_ != digest:
+            raise ValueError(
+                f"checkpoint {self.checkpoint} belongs to other data or settings: delete it, or name another file"
+            )
+        return {name: getattr(saved, name) for name in self._learnt if hasattr(saved, name)}
+
+    def _restored(self) -> None:
+        if not isinstance(self.state_, State):
+            raise ValueError("it holds no training state")
+        with scope():
+            self.state_ = on_host(self.state_)
+            count = self.state_.model.mixing.shape[0]
+            if count != self.n_outputs_ or len(self.transform_.location) != count:
+                raise ValueError("its outputs do not fit its model")
+            x, nodes = self._used(self.features_.blank()), Nodes.for_model(self.state_.model)
+            model, posterior = self.state_.model, self.state_.posterior
+            jax.eval_shape(lambda m, q: make_predictor(m, q, nodes).at_nodes(x), model, posterior)
+
+    # answers
+
+    def predictor(self, nodes: Nodes | None = None) -> Predictor:
+        """What makes densities of inputs in standard units: the trained model, ready to predict.
+
+        Parameters
+        ----------
+        nodes : Nodes, default=None
+            The latents a prediction is a mixture over; None: enough for the model.
+
+        Returns
+        -------
+        Predictor
+            See `gpcde.prediction`.
+        """
+        return Predictor.create(self.state_.model, self.state_.posterior, nodes)
+
+    def _source(self, inputs: Inputs) -> Source:
+        predictor = self.predictor()
+
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            return predictor.components(inputs.take(rows))
+
+        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+            return predictor.log_density(inputs.take(rows), z)
+
+        return Source(components, log_pdf)
+
+    def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
+        """q(w|x, y) of every row: mean, standard deviation and, for free-form q, nodes and weights."""
+        x, z = self._standard_rows(X, y)
+        return infer(self.state_.model, self.state_.posterior, x, z)
+
+    def sample_densities(self, X: Any, n: int = 50, random_state: Any = None) -> DensitySamples:
+        """Densities drawn from what the model believes: error bars on the density itself, by `band`.
+
+        Parameters
+        ----------
+        X : array or data frame
+            The rows whose densities are drawn.
+        n : int, default=50
+            How many draws.
+        random_state : int, RandomState or None, default=None
+            A seed.
+
+        Returns
+        -------
+        DensitySamples
+            A `ConditionalDensity` for every draw.
+        """
+        if not n >= 1:
+            raise ValueError(f"n, the number of draws, must be at least 1, got {n!r}")
+        seed = seed_of(random_state)
+        inputs = self._apply_tables(X)
+        model, posterior = self.state_.model, self.state_.posterior
+        with scope():
+            keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(n)]
+            paths = [draw_path(key, model, posterior) for key in keys]
+        return DensitySamples([self._along(path, inputs) for path in paths])
+
+    def _along(self, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
+        """The densities if f (and all else that is uncertain) were this one."""
+        source = Source(lambda rows: path.components(inputs.take(rows)))
+        return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
+
+
+PARAMETERS = {name: p.default for name, p in inspect.signature(GPCDE.__init__).parameters.items() if name != "self"}
+for _name, _default in PARAMETERS.items():
+    setattr(GPCDE, _name, _default)  # a special case may leave some of them out

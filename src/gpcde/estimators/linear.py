@@ -1,0 +1,55 @@
+"""Linear regression as a density: y = [1, x] B + N(0, Σ), Σ any covariance, in closed form."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..density.components import Components
+from ..density.conditional import Source
+from ..model.inputs import Inputs, one_hot
+from .base import DensityEstimator
+
+
+class LinearGaussian(DensityEstimator):
+    """Linear regression with normal errors of any covariance between the outputs, by least squares.
+
+    The density at x is that of a new row: the errors' covariance, widened by what is not known of the coefficients.
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "coefficients_", "covariance_", "leverage_")
+
+    coefficients_: Float[np.ndarray, "k D"]
+    covariance_: Float[np.ndarray, "D D"]
+    leverage_: Float[np.ndarray, "k k"]
+
+    def __init__(self, *, y_transform: str | None = None, y_bounds: tuple[float, float] | None = None) -> None:
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
+
+    def fit(self, X: Any, y: Any) -> "LinearGaussian":
+        """Least squares, in closed form."""
+        self.__dict__.pop("coefficients_", None)
+        x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
+        features = self._features(x)
+        # the pseudo-inverse leaves out directions that the rows do not tell apart
+        self.leverage_ = np.linalg.pinv(features.T @ features, hermitian=True)
+        self.coefficients_ = self.leverage_ @ (features.T @ z)
+        left = z - features @ self.coefficients_
+        freedom = max(len(z) - np.linalg.matrix_rank(features), 1)
+        self.covariance_ = left.T @ left / freedom + 1e-8 * np.eye(z.shape[1])
+        return self
+
+    def _features(self, x: Inputs) -> Float[np.ndarray, "n k"]:
+        return np.concatenate([np.ones((x.n_rows, 1)), one_hot(x, sum(self.features_.levels))], axis=1)
+
+    def _source(self, inputs: Inputs) -> Source:
+        values, vectors = np.linalg.eigh(self.covariance_)
+
+        def source(rows: Int[np.ndarray, " b"]) -> Components:
+            features = self._features(inputs.take(rows))
+            mean = (features @ self.coefficients_ @ vectors)[:, None]
+            wider = 1 + np.maximum(((features @ self.leverage_) * features).sum(1), 0)
+            return Components(np.zeros((1, 1)), mean, (wider[:, None] * values)[:, None], vectors[None, None])
+
+        return Source(source)

@@ -1,0 +1,188 @@
+"""Mixture density networks (Bishop 1994): a network gives the mixture at every x.
+
+    p(y|x) = sum_k π_k(x) N(y | μ_k(x), Σ_k(x)),     Σ_k = L_k L_kᵀ, L_k diagonal or lower triangular
+
+With `early_stopping` (on held-out rows, with weight decay) it is what a careful engineer would fit; without both, the
+network of the paper, which learns the training rows by heart where they are few. The components start at the clusters
+of y, so that none is lost from the beginning.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from threadpoolctl import threadpool_limits
+
+from ..density.components import Components
+from ..density.conditional import Source
+from ..model.gaussians import LOG_2PI
+from ..model.inputs import Inputs, linear
+from ..model.networks import MLP
+from ..runtime.files import Stored
+from ..runtime.precision import scope
+from .base import DensityEstimator, seed_of
+from .network_training import split_rows, train_network
+
+LEAST_LOG_STD = -5.0
+"""The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
+
+
+class NetworkOutput(NamedTuple):
+    """What the network says of some rows."""
+
+    log_weight: Float[Array, "n k"]
+    mean: Float[Array, "n k D"]
+    root: Float[Array, "n k D D"]
+
+
+class MixtureNetwork(Stored):
+    """A network whose output is read as log weights, means and lower triangular roots of the covariances."""
+
+    mlp: MLP
+    components: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def __call__(self, x: Inputs) -> NetworkOutput:
+        raw = self.mlp.after_first(linear(x, self.mlp.weights[0]))
+        shape = raw.shape[0], self.components, self.outputs
+        each = self.components * self.outputs
+        logits, mean, log_std, rest = jnp.split(raw, np.cumsum([self.components, each, each]), axis=1)
+        std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std.reshape(shape) - LEAST_LOG_STD))
+        root = std[..., None] * jnp.eye(self.outputs)
+        if rest.shape[1]:
+            rows, columns = np.tril_indices(self.outputs, -1)
+            # off the diagonal in units of the row's own spread
+            root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
+        return NetworkOutput(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
+
+    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
+        """Minus the mean log density."""
+        return -log_density(self(x), y).mean()
+
+
+def log_density(m: NetworkOutput, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+    """log p(y_n|x_n)."""
+    gap = (y[:, None] - m.mean)[..., None]
+    scaled = jax.scipy.linalg.solve_triangular(m.root, gap, lower=True)[..., 0]
+    log_det = jnp.log(jnp.diagonal(m.root, axis1=2, axis2=3)).sum(2)
+    return jax.nn.logsumexp(m.log_weight - log_det - 0.5 * ((scaled**2).sum(2) + y.shape[1] * LOG_2PI), axis=1)
+
+
+class MDN(DensityEstimator):
+    """A mixture density network.
+
+    n_components         K
+    hidden               the sizes of the hidden layers, with tanh
+    covariance           "diagonal" or "full"
+    early_stopping       hold out `validation_fraction` of the rows, and end (with the best network) when their log
+                         density has not risen for `patience` epochs
+    weight_decay         of AdamW
+    y_transform, y_bounds  as in GPCDE
+    max_epochs, batch_size, learning_rate, random_state
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_")
+
+    network_: MixtureNetwork
+    n_epochs_: int
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 5,
+        hidden: tuple[int, ...] = (50, 50, 50),
+        covariance: str = "diagonal",
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        patience: int = 50,
+        weight_decay: float = 1e-2,
+        y_transform: str | None = None,
+        y_bounds: tuple[float, float] | None = None,
+        max_epochs: int = 1000,
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.hidden = hidden
+        self.covariance = covariance
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.weight_decay = weight_decay
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "MDN":
+        """Learn p(y|x) from the rows of X and y."""
+        if self.covariance not in ("diagonal", "full"):
+            raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
+        self._check_positive_integers("n_components", "max_epochs", "batch_size", "patience")
+        if not self.learning_rate > 0 or not self.weight_decay >= 0:
+            raise ValueError(
+                f"learning_rate must be positive and weight_decay not negative, got {self.learning_rate!r} and "
+                f"{self.weight_decay!r}"
+            )
+        self._check_validation()
+        self.__dict__.pop("network_", None)  # if this fit fails, the model is not fitted
+        x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
+        seed = seed_of(self.random_state)
+        fraction = self.validation_fraction if self.early_stopping else 0.0
+        kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
+        with scope():
+            key = jax.random.key(seed)
+            self.network_, self.n_epochs_, _ = train_network(
+                self._first_network(key, x, z),
+                key,
+                (x.take(kept), z[kept]),
+                (x.take(held), z[held]),
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                batch_size=self.batch_size,
+                max_epochs=self.max_epochs,
+                patience=self.patience,
+            )
+        return self
+
+    def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"]) -> MixtureNetwork:
+        """A network that says nearly the same mixture everywhere: a component at each cluster of y."""
+        from sklearn.cluster import KMeans  # much memory that prediction does not need
+
+        count, outputs = self.n_components, z.shape[1]
+        off = outputs * (outputs - 1) // 2 if self.covariance == "full" else 0
+        network = MLP.create(key, (self.features_.width, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
+        clusters = min(count, len(np.unique(z, axis=0)))
+        with threadpool_limits(1, user_api="openmp"):
+            centres = KMeans(clusters, n_init=1, random_state=0).fit(z).cluster_centers_
+        centres = np.resize(centres, (count, outputs))
+        log_std = np.full(count * outputs, -np.log(max(count, 1)) / outputs)
+        bias = np.concatenate([np.zeros(count), centres.ravel(), log_std, np.zeros(count * off)])
+        mlp = MLP(network.weights, (*network.biases[:-1], jnp.asarray(bias)))
+        return MixtureNetwork(mlp, count, outputs)
+
+    def _restored(self) -> None:
+        if not isinstance(self.network_, MixtureNetwork) or self.network_.outputs != self.n_outputs_:
+            raise ValueError("it holds no network for its outputs")
+        if len(self.transform_.location) != self.n_outputs_:
+            raise ValueError("its outputs do not fit its network")
+        self.network_ = jax.tree.map(np.asarray, self.network_)
+        with scope():
+            jax.eval_shape(jax.tree.map(jnp.asarray, self.network_), self.features_.blank())
+
+    def _source(self, inputs: Inputs) -> Source:
+        def source(rows: np.ndarray) -> Components:
+            with scope():
+                network = jax.tree.map(jnp.asarray, self.network_)
+                log_weight, mean, root = (np.asarray(a) for a in network(inputs.take(rows)))
+            if self.covariance == "diagonal" or self.n_outputs_ == 1:
+                return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
+            return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
+
+        return Source(source)

@@ -1,0 +1,96 @@
+"""Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any."""
+
+from typing import Protocol, TypeVar, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..inference.schedule import Minibatches
+from ..model.inputs import Inputs
+from ..runtime.compilation import compiled
+
+STEPS_TOGETHER = 20
+"""How many steps are taken before the held-out rows are looked at, at least: small data have short epochs."""
+
+
+@runtime_checkable
+class Network(Protocol):
+    """A module with a loss: the mean over rows, with fresh noise from the key; `training` where dropout is on."""
+
+    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]: ...
+
+
+N = TypeVar("N", bound=Network)
+
+
+def split_rows(
+    rng: np.random.Generator, rows: int, fraction: float
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " h"]]:
+    """Rows to learn from and rows held out, a fraction; none is held out where the fraction is 0."""
+    order = rng.permutation(rows)
+    held = min(max(1, int(fraction * rows)), rows - 1) if fraction else 0
+    return order[held:], order[:held]
+
+
+def train_network(
+    network: N,
+    key: PRNGKeyArray,
+    data: tuple[Inputs, Float[np.ndarray, "n D"]],
+    held: tuple[Inputs, Float[np.ndarray, "h D"]],
+    *,
+    learning_rate: float,
+    weight_decay: float,
+    batch_size: int,
+    max_epochs: int,
+    patience: int,
+) -> tuple[N, int, float]:
+    """The trained network as NumPy arrays, the epochs it took, and its score: minus the loss of the held-out rows."""
+    rows = data[0].n_rows
+    size = min(batch_size, rows)
+    each = rows // size
+    batches = Minibatches(key, rows, size)
+    rates = jnp.asarray([learning_rate, weight_decay])
+    adam = optax.adamw(learning_rate).init(network)
+    known, unseen = (jax.tree.map(jnp.asarray, part) for part in (data, held))
+    best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
+    while epoch < max_epochs:
+        together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
+        index = jnp.asarray(batches(epoch * each, each * together))
+        network, adam, score = _steps(network, jax.random.fold_in(key, epoch), adam, known, index, unseen, rates)
+        epoch += together
+        if not held[0].n_rows:
+            best, best_epoch = network, epoch
+        elif float(score) > best_score:
+            best, best_score, best_epoch = network, float(score), epoch
+        elif epoch - best_epoch >= patience:
+            break
+    return jax.tree.map(np.asarray, best), best_epoch, best_score
+
+
+@compiled
+def _steps(
+    network: N,
+    key: PRNGKeyArray,
+    adam: optax.OptState,
+    data: tuple[Inputs, Float[Array, "n D"]],
+    rows: Int[Array, "t b"],
+    held: tuple[Inputs, Float[Array, "h D"]],
+    rates: Float[Array, "2"],
+) -> tuple[N, optax.OptState, Float[Array, ""]]:
+    """Some steps, and minus the loss of the held-out rows."""
+    optimiser = optax.adamw(rates[0], weight_decay=rates[1])
+    x, y = data
+
+    def body(carry: tuple[N, optax.OptState], step: tuple[Array, Array]) -> tuple[tuple[N, optax.OptState], None]:
+        network, state = carry
+        index, number = step
+        noise = jax.random.fold_in(key, number)
+        gradient = jax.grad(lambda n: n.loss(x.take(index), y[index], noise, True))(network)
+        updates, state = optimiser.update(gradient, state, network)
+        return (optax.apply_updates(network, updates), state), None
+
+    (network, adam), _ = jax.lax.scan(body, (network, adam), (rows, jnp.arange(rows.shape[0])))
+    return network, adam, -network.loss(*held, jax.random.key(0), False)

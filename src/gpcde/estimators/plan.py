@@ -1,0 +1,169 @@
+"""What to do where the user did not say: the model, and how long to train it, from N, D_x and D_y.
+
+    outputs   latents                                     rows × nodes of w   a step takes
+    1         one, free-form on 30 nodes                  up to 30,000        all rows, and q(u) its optimum
+    2         two, free-form on 12 × 12 nodes             more                a batch of as many rows as make 8,000
+    more      as many as outputs, at most 4, amortised
+
+Inputs are taken as they are; many of them, and categories, go through A. The latents are bent (`Bend`), which is
+cheap, and better wherever the density has sharp features.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..inference.design import Design
+from ..model.latents import FreeForm
+from ..model.mixing import principal_start
+from ..runtime.precision import scope
+from .base import check_positive_integer
+
+POINTS = {1: 30, 2: 12}
+"""Nodes of a free-form q(w) in each of its dimensions."""
+
+FULL_BATCH, BATCH = 30_000, 8_000
+"""Up to that many pairs of rows and nodes, a step takes all rows; beyond, as many as make that many pairs."""
+
+MANY_INPUTS = 30
+"""More dense inputs than this are projected."""
+
+FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 3_000
+"""How long to train at most: with steps that see all rows, and at least and at most with minibatches."""
+
+
+class Plan(NamedTuple):
+    """The model, the size of a batch, the number of steps, and the ends of the step sizes for Adam and for q(u).
+
+    `exact` says that a step sees all rows and draws nothing, so that its bound is the bound.
+    """
+
+    design: Design
+    batch_size: int
+    steps: int
+    rates: tuple[float, float]
+    gammas: tuple[float, float]
+    exact: bool
+
+
+def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:
+    """The plan for that many rows and dense inputs, these category levels, and outputs z in standard units."""
+    for name in ("latent_dim", "n_inducing", "input_dim", "output_dim", "max_steps", "batch_size"):
+        check_positive_integer(name, params[name], optional=True)
+    outputs = z.shape[1]
+    if params["design"] is not None:
+        return _plan(_given(params, levels, outputs), params, rows)
+    inference, latent_dim = _latents(params["inference"], params["latent_dim"], outputs)
+    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, dense, levels)
+    mixing = None
+    if params["output_dim"] is not None:
+        if params["output_dim"] > outputs:
+            raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
+        mixing = principal_start(z, params["output_dim"])
+    design = Design(
+        inference=inference,
+        latent_dim=latent_dim,
+        inducing=min(params["n_inducing"] or _inducing(rows, dense), rows),
+        kernel=params["kernel"],
+        input_map=input_map,
+        input_dim=input_dim,
+        levels=levels,
+        mixing=mixing,
+        expectation="importance" if inference in ("amortised", "gaussian") else "draws",
+        draws=10 if inference in ("amortised", "gaussian") else 1,
+        points=POINTS.get(latent_dim),
+        rule="even",
+        trials=1,
+    )
+    return _plan(design, params, rows)
+
+
+def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
+    """How to train a design."""
+    count, drawn = _looked_at(design)
+    size = params["batch_size"] or (rows if rows * count <= FULL_BATCH else min(max(BATCH // count, 32), 256))
+    exact = size >= rows and not drawn and not design.projects
+    return Plan(
+        design,
+        min(size, rows),
+        params["max_steps"] or (FEW_STEPS if exact else min(max(MANY_STEPS, rows // 20), MOST_STEPS)),
+        (0.05, 0.005) if exact else (0.02, 0.002),
+        (1.0, 1.0) if exact else (0.1, 0.02),
+        exact,
+    )
+
+
+def _looked_at(design: Design) -> tuple[int, bool]:
+    """How many latents of a data point a step looks at, and whether they are drawn."""
+    latents = design.inference
+    if latents == "free-form":
+        with scope():
+            latents = FreeForm.create(design.latent_dim, design.points, design.rule, design.shifted)
+    if isinstance(latents, str):
+        drawn = latents != "none" and design.expectation != "closed"
+        return design.draws if drawn else 1, drawn
+    nodes = len(latents.nodes) if isinstance(latents, FreeForm) else 1
+    return max(nodes, latents.draw_shape[0]), latents.draw_shape[0] > 0
+
+
+def _inducing(rows: int, dense: int) -> int:
+    """More for more rows, in multiples of 8, which matrix products like."""
+    if rows <= 500:
+        return 24 if dense <= 2 else 32
+    return 48 if rows <= 1000 else 96
+
+
+MODEL_PARAMETERS = {
+    "latent_dim": None,
+    "inference": "auto",
+    "n_inducing": None,
+    "kernel": "rbf",
+    "input_map": "auto",
+    "input_dim": None,
+    "output_dim": None,
+}
+"""What a design says, with the values that leave it to the design."""
+
+
+def _given(params: dict[str, Any], levels: tuple[int, ...], outputs: int) -> Design:
+    """The user's own design, for these categories."""
+    design = params["design"]
+    if not isinstance(design, Design):
+        raise ValueError(f"design must be a gpcde.inference.Design, got {design!r}")
+    for name, default in MODEL_PARAMETERS.items():
+        if params[name] != default:
+            raise ValueError(f"{name} is part of the design: set it there, or leave design out")
+    return dataclasses.replace(design, levels=levels)
+
+
+def _latents(inference: str, latent_dim: int | None, outputs: int) -> tuple[str, int]:
+    options = ("auto", "free-form", "amortised", "gaussian", "none")
+    if inference not in options:
+        raise ValueError(f"inference must be one of {options}, got {inference!r}")
+    if inference == "none":
+        return "none", 0
+    dim = latent_dim or (outputs if outputs <= 2 else 2 if inference == "free-form" else min(outputs, 4))
+    if inference == "auto":
+        inference = "free-form" if dim <= 2 else "amortised"
+    return inference, dim
+
+
+def _inputs(
+    input_map: str, input_dim: int | None, inference: str, dense: int, levels: tuple[int, ...]
+) -> tuple[str, int]:
+    options = ("auto", "concatenate", "project", "bend", "warp")
+    if input_map not in options:
+        raise ValueError(f"input_map must be one of {options}, got {input_map!r}")
+    projects = bool(levels) or input_dim is not None or input_map == "project" or dense > MANY_INPUTS
+    if input_map == "concatenate":
+        if input_dim is not None:
+            raise ValueError("input_dim is the number of rows of A: it needs input_map='project' or 'bend'")
+        projects = False
+    if input_map == "auto":
+        input_map = "bend" if inference != "none" else "project" if projects else "concatenate"
+    if not projects or input_map == "warp":
+        return input_map, 0
+    width = input_dim or min(dense + sum(min(count - 1, 2) for count in levels), 10)
+    return input_map, max(width, 1)

@@ -1,0 +1,119 @@
+"""Stacking: a convex combination of densities, with the weights that score best on rows their models have not seen.
+
+    p(y|x) = sum_m v_m p_m(y|x),     v = argmax sum_n log sum_m v_m p_m(y_n|x_n; trained without n's fold)
+
+The members answer with mixtures of Gaussians, and so does the stack. The weights are found by expectation
+maximisation, which climbs a concave function.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.model_selection import KFold, check_cv
+from sklearn.utils import _safe_indexing, check_random_state
+
+from ..density.components import Components, mixed
+from ..density.conditional import Source
+from ..model.inputs import Inputs
+from .base import DensityEstimator
+from .gpcde import GPCDE
+from .kde import ConditionalKDE
+from .mdn import MDN
+
+
+def stacking_weights(log_densities: Float[np.ndarray, "n m"], rounds: int = 1000) -> Float[np.ndarray, " m"]:
+    """The convex combination with the best mean log density."""
+    logs = np.full(log_densities.shape[1], -np.log(log_densities.shape[1]))
+    for _ in range(rounds):
+        joint = log_densities + logs
+        before, logs = logs, logsumexp(joint - logsumexp(joint, axis=1, keepdims=True), axis=0) - np.log(len(joint))
+        if np.abs(np.exp(logs) - np.exp(before)).max() < 1e-9:
+            break
+    return np.exp(logs) / np.exp(logs).sum()
+
+
+class Stacked(DensityEstimator):
+    """A stack of density estimators.
+
+    estimators      a list of (name, estimator); None: GPCDE, ConditionalKDE and MDN
+    cv              folds for the weights: a number, or a splitter of scikit-learn
+    random_state    seeds the members that have none
+    Learnt: `members_`, trained on all rows, and `weights_`.
+    """
+
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "weights_", "members_")
+
+    weights_: Float[np.ndarray, " m"]
+    members_: list[DensityEstimator]
+
+    def __init__(
+        self,
+        estimators: Sequence[tuple[str, DensityEstimator]] | None = None,
+        *,
+        cv: Any = 5,
+        random_state: Any = None,
+    ) -> None:
+        self.estimators = estimators
+        self.cv = cv
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "Stacked":
+        """Score the members fold by fold, weigh them, and train them on all rows."""
+        self.__dict__.pop("weights_", None)
+        members = self._fresh()
+        outputs = self._learn_tables(X, y, None, None)[1]
+        X, y = (a if hasattr(a, "__getitem__") else np.asarray(a) for a in (X, y))
+        folds = self.cv
+        if isinstance(folds, int):
+            folds = KFold(min(max(folds, 2), len(outputs)), shuffle=True, random_state=0)
+        scores = np.full((len(outputs), len(members)), np.nan)
+        for train, test in check_cv(folds).split(np.zeros((len(outputs), 1))):
+            (X_train, y_train), (X_test, y_test) = (
+                (_safe_indexing(X, rows), _safe_indexing(y, rows)) for rows in (train, test)
+            )
+            for j, member in enumerate(members):
+                density = clone(member).fit(X_train, y_train).predict_density(X_test)
+                scores[test, j] = density.log_pdf(np.asarray(y_test, float))
+        # a density of nothing would count for ever: no member is thought worse than e^-100
+        self.weights_ = stacking_weights(np.maximum(scores[~np.isnan(scores).any(1)], -100.0))
+        self.members_ = [member.fit(X, y) for member in members]
+        self.transform_ = members[0].transform_
+        for member in members:
+            if not member.transform_.same_as(self.transform_):
+                self.__dict__.pop("weights_")
+                raise ValueError("the members of a stack must share their y_transform, y_bounds and units of y")
+        return self
+
+    def _fresh(self) -> list[DensityEstimator]:
+        named = self.estimators
+        if named is None:
+            named = [("gpcde", GPCDE()), ("kde", ConditionalKDE()), ("mdn", MDN())]
+        seed = check_random_state(self.random_state)
+        members = []
+        for item in named:
+            if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], DensityEstimator)):
+                raise ValueError(f"estimators must be a list of (name, estimator of gpcde), got {item!r} in it")
+            if type(item[1])._source is DensityEstimator._source:
+                raise ValueError(f"the members of a stack answer with mixtures of Gaussians; {item[1]!r} does not")
+            member = clone(item[1])
+            if "random_state" in member.get_params() and member.get_params()["random_state"] is None:
+                member.set_params(random_state=int(seed.randint(2**31 - 1)))
+            members.append(member)
+        if not members:
+            raise ValueError("estimators must name at least one estimator")
+        return members
+
+    def _source(self, inputs: Inputs) -> Source:
+        kept = np.flatnonzero(self.weights_ > 1e-6)
+        members = [self.members_[i] for i in kept]
+        sources = [member._source(member._used(inputs)) for member in members]
+        weights = self.weights_[kept] / self.weights_[kept].sum()
+
+        def source(rows: Int[np.ndarray, " b"]) -> Components:
+            return mixed([one.components(rows) for one in sources], weights)
+
+        return Source(source)

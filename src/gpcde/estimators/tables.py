@@ -1,0 +1,199 @@
+"""Tables of inputs: numbers in standard units, categories as codes, and a clear word where neither fits.
+
+Takes NumPy arrays, lists, and data frames of pandas or polars. Columns of text, categories or truth values by name
+are categories; all others are numbers. What was learnt of the columns (`Features`) is applied to every later table.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..density.transforms import standard_units
+from ..model.inputs import Inputs, make_inputs
+from ..runtime.files import register
+
+
+@register
+class Category(NamedTuple):
+    """A column of categories: where it is, and its levels in the order of their codes."""
+
+    place: int
+    levels: tuple[str | int | float | bool, ...]
+
+
+@register
+class Features(NamedTuple):
+    """What was learnt of the columns of X."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    location: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    categories: tuple[Category, ...]
+
+    @classmethod
+    def fit(cls, table: "Table", weight: Float[np.ndarray, " n"] | None = None) -> "Features":
+        """Mean and scale of the numbers, levels of the categories."""
+        location, scale = standard_units(table.dense, weight)
+        categories = tuple(Category(place, _levels(column)) for place, column in table.text.items())
+        return cls(table.names, table.numbers, location, scale, categories)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """How many levels each category has."""
+        return tuple(len(category.levels) for category in self.categories)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row is, with a number for every level of a category."""
+        return len(self.numbers) + sum(self.levels)
+
+    def blank(self) -> Inputs:
+        """A row of nothing, for its shape."""
+        return Inputs(np.zeros((1, len(self.numbers))), np.zeros((1, len(self.levels)), np.int32))
+
+    def apply(self, table: "Table") -> Inputs:
+        """The table in standard units."""
+        if table.numbers != self.numbers or set(table.text) != {c.place for c in self.categories}:
+            odd = sorted(set(table.numbers) ^ set(self.numbers))
+            names = ", ".join(self.names[i] for i in odd)
+            raise ValueError(f"X has numbers where training had categories, or the other way round, in column {names}")
+        codes = np.zeros((len(table.dense), len(self.categories)), np.int32)
+        for i, (place, levels) in enumerate(self.categories):
+            missing = sorted(str(value) for value in set(table.text[place].tolist()) - set(levels))
+            if missing:
+                raise ValueError(
+                    f"column {self.names[place]} of X holds {_listed(missing)}, never seen in training; known are "
+                    f"{_listed([str(level) for level in levels])}. Drop these rows, or train with examples of them"
+                )
+            codes[:, i] = _codes(table.text[place], levels)
+        return make_inputs((table.dense - self.location) / self.scale, codes, self.levels)
+
+
+class Table(NamedTuple):
+    """A table taken apart: the numbers, and the columns of categories by their place."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    dense: Float[np.ndarray, "n d"]
+    text: dict[int, np.ndarray]
+
+    def take(self, index: Int[np.ndarray, " b"]) -> "Table":
+        """Some of the rows."""
+        return self._replace(dense=self.dense[index], text={place: c[index] for place, c in self.text.items()})
+
+
+MERGED = 20_000
+"""Up to this many rows, those that repeat exactly are merged into one of greater weight."""
+
+
+def merged(
+    table: Table, outputs: Float[np.ndarray, "n D"], weight: Float[np.ndarray, " n"] | None
+) -> tuple[Table, Float[np.ndarray, "n D"], Float[np.ndarray, " n"]]:
+    """Rows with their weights: those of weight 0 left out, those that repeat merged, in an order of their own.
+
+    So a row of weight 2 and that row twice are the same data to the last bit, whatever is learnt from them. Rows of
+    weight 1 that all differ stay as they are.
+    """
+    if weight is not None and not (weight > 0).all():
+        index = np.flatnonzero(weight > 0)
+        table, outputs, weight = table.take(index), outputs[index], weight[index]
+    each = np.ones(len(outputs)) if weight is None else weight
+    if len(outputs) > MERGED:
+        return table, outputs, each
+    codes = [_codes(column, _levels(column)) for column in table.text.values()]
+    values = np.column_stack([table.dense, outputs, *codes])
+    _, first, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(outputs) and (each == 1).all():
+        return table, outputs, each
+    return table.take(first), outputs[first], np.bincount(place.ravel(), each)
+
+
+def _levels(column: np.ndarray) -> tuple[str | int | float | bool, ...]:
+    """The levels of a column of categories, in an order of their own."""
+    return tuple(sorted(set(column.tolist()), key=lambda level: (str(type(level)), level)))
+
+
+def _codes(column: np.ndarray, levels: tuple[str | int | float | bool, ...]) -> Int[np.ndarray, " n"]:
+    """The number of each value among the levels."""
+    known = {level: code for code, level in enumerate(levels)}
+    return np.array([known[value] for value in column.tolist()], np.int32)
+
+
+def _listed(values: list[str]) -> str:
+    return ", ".join(repr(v) for v in values[:5]) + (", …" if len(values) > 5 else "")
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a data frame, of pandas, polars or their like."""
+    return hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
+
+
+def has_categories(X: Any) -> bool:
+    """Whether a data frame has a column that is no number."""
+    if not is_frame(X):
+        return False
+    names = list(X.columns)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"X has several columns named {twice}: give each a name of its own")
+    return any(_is_category(X[name]) for name in names)
+
+
+def _is_category(column: Any) -> bool:
+    kind = str(column.dtype).lower()
+    if kind.startswith(("category", "categorical", "enum", "string", "str", "utf8")):
+        return True
+    values = np.asarray(column)
+    if values.dtype.kind in "mM":
+        raise ValueError(f"column {column.name} of X holds dates or times: turn them into numbers first")
+    return values.dtype.kind in "OUT" and any(isinstance(v, str) for v in values.tolist())
+
+
+def read_frame(X: Any) -> Table:
+    """A data frame with categories, taken apart; values are checked."""
+    names, numbers, dense, text = tuple(str(name) for name in X.columns), [], [], {}
+    for place, name in enumerate(X.columns):
+        column = X[name]
+        if _is_category(column):
+            values = np.array(np.asarray(column), object)
+            for row, value in enumerate(values.tolist()):
+                if value is None or type(value).__name__ == "NAType" or value != value:
+                    raise ValueError(
+                        f"column {name} of X has a missing value in row {row}: fill it (a level of its own will do), "
+                        "or drop the row"
+                    )
+                if not isinstance(value, str | int | float | bool | np.generic):
+                    raise TypeError(f"column {name} of X holds {value!r}, which is neither text nor a number")
+            text[place] = np.array([v.item() if isinstance(v, np.generic) else v for v in values.tolist()], object)
+            continue
+        try:
+            dense.append(np.asarray(column, float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column {name} of X has numbers and other things in it: {error}") from error
+        numbers.append(place)
+    matrix = np.stack(dense, axis=1) if dense else np.zeros((X.shape[0], 0))
+    check_finite("X", matrix, [names[i] for i in numbers])
+    return Table(names, tuple(numbers), matrix, text)
+
+
+def read_numbers(X: Float[np.ndarray, "n d"], names: list[str] | None) -> Table:
+    """A matrix of numbers, its values checked."""
+    columns = names or [str(i) for i in range(X.shape[1])]
+    check_finite("X", X, columns)
+    return Table(tuple(columns), tuple(range(X.shape[1])), X, {})
+
+
+def check_finite(what: str, matrix: Float[np.ndarray, "n d"], names: list[str]) -> None:
+    """Raise where there is NaN or infinity, and say where."""
+    bad = ~np.isfinite(matrix)
+    if bad.any():
+        columns = np.flatnonzero(bad.any(0))
+        row = int(bad[:, columns[0]].argmax())
+        found = "NaN" if np.isnan(matrix[row, columns[0]]) else "infinity"
+        more = f", and in {len(columns) - 1} columns more" if len(columns) > 1 else ""
+        raise ValueError(
+            f"{what} contains NaN or infinity: {found} in column {names[columns[0]]}, first in row {row}{more}. "
+            "Drop these rows, or fill the values (sklearn.impute)"
+        )

@@ -1,0 +1,1 @@
+"""Which model is best, and whether it can be believed."""

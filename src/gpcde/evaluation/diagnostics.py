@@ -1,0 +1,121 @@
+"""Whether a density can be believed: its calibration, as numbers and as plots.
+
+pit        F(y_n|x_n) of each output: uniform where the model is right
+hpd_pit    P(p(Y|x_n) >= p(y_n|x_n)): the level of the smallest region that holds y_n; uniform too, joint over outputs
+coverage   how often the regions of level α hold y_n, against α
+cde_loss   mean_n ∫ p(y|x_n)² dy - 2 p(y_n|x_n): the squared error of the density itself, a constant apart
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from ..density.conditional import ConditionalDensity
+from ..model.inputs import Numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@runtime_checkable
+class Density(Protocol):
+    """What calibration asks of a density: `ConditionalDensity` has it, and so do densities known by their samples."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_outputs(self) -> int: ...
+
+    def log_pdf(self, y: Numbers) -> np.ndarray: ...
+
+    def cdf(self, y: Numbers) -> np.ndarray: ...
+
+    def sample(self, size: int = ..., random_state: int | np.random.Generator | None = ...) -> np.ndarray: ...
+
+
+def pit(density: Density, y: Numbers) -> np.ndarray:
+    """F(y_n|x_n): n, or n × outputs."""
+    return density.cdf(y)
+
+
+class Uniformity(NamedTuple):
+    """Kolmogorov and Smirnov's test of whether numbers are uniform; a small p-value says they are not."""
+
+    statistic: float
+    p_value: float
+
+
+def uniformity(values: Float[np.ndarray, "*n"]) -> Uniformity:
+    """Test whether PIT or HPD-PIT values are uniform on [0, 1]."""
+    found = stats.kstest(np.ravel(values), "uniform")
+    return Uniformity(float(found.statistic), float(found.pvalue))
+
+
+def hpd_pit(
+    density: Density, y: Numbers, draws: int = 1000, random_state: int | np.random.Generator | None = 0
+) -> Float[np.ndarray, " n"]:
+    """P(p(Y|x_n) >= p(y_n|x_n)), from so many draws of Y for every row."""
+    rng = np.random.default_rng(random_state)
+    at = density.log_pdf(y)
+    above = np.zeros(len(density))
+    for _ in range(draws // 50 or 1):
+        sample = density.sample(50, rng).reshape(len(density), 50, density.n_outputs)
+        above += np.mean([density.log_pdf(sample[:, i]) >= at for i in range(50)], axis=0)
+    return above / (draws // 50 or 1)
+
+
+class Coverage(NamedTuple):
+    """How often regions of these levels held y."""
+
+    levels: Float[np.ndarray, " l"]
+    observed: Float[np.ndarray, " l"]
+
+    @property
+    def error(self) -> float:
+        """The mean distance of the two, the calibration error."""
+        return float(np.abs(self.levels - self.observed).mean())
+
+
+def coverage(density: Density, y: Numbers, levels: Numbers | None = None, kind: str = "central") -> Coverage:
+    """The coverage of central intervals (over all outputs), or of highest-density regions (kind="hpd")."""
+    if kind not in ("central", "hpd"):
+        raise ValueError(f"kind must be 'central' or 'hpd', got {kind!r}")
+    at = np.linspace(0.05, 0.95, 19) if levels is None else np.asarray(levels, float)
+    reach = np.abs(2 * pit(density, y) - 1) if kind == "central" else hpd_pit(density, y)
+    return Coverage(at, np.array([(reach <= level).mean() for level in at]))
+
+
+def cde_loss(density: ConditionalDensity, y: Numbers) -> Float[np.ndarray, " n"]:
+    """∫ p(y|x_n)² dy - 2 p(y_n|x_n): lower is better."""
+    return density.integrated_square() - 2 * density.pdf(y)
+
+
+def plot_pit(values: Float[np.ndarray, "*n"], bins: int = 10, ax: "Axes | None" = None) -> "Axes":
+    """The histogram of PIT values, with the band where 95 % of the bars of a right model lie."""
+    ax = _axes(ax)
+    flat = np.ravel(values)
+    low, high = stats.binom.ppf([0.025, 0.975], len(flat), 1 / bins) * bins / len(flat)
+    ax.hist(flat, bins=bins, range=(0, 1), density=True, alpha=0.7)
+    ax.axhspan(low, high, color="k", alpha=0.15, lw=0)
+    ax.axhline(1, color="k", lw=0.8)
+    ax.set(xlabel="PIT", ylabel="density", xlim=(0, 1), title=f"p = {uniformity(flat).p_value:.2g}")
+    return ax
+
+
+def plot_coverage(curve: Coverage, ax: "Axes | None" = None, **style: Any) -> "Axes":
+    """Observed against nominal coverage."""
+    ax = _axes(ax)
+    ax.plot([0, 1], [0, 1], "k--", lw=0.8)
+    ax.plot(curve.levels, curve.observed, "o-", ms=3, **style)
+    ax.set(xlabel="level", ylabel="observed", xlim=(0, 1), ylim=(0, 1), title=f"error {curve.error:.3f}")
+    return ax
+
+
+def _axes(ax: "Axes | None") -> "Axes":
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]

@@ -1,0 +1,260 @@
+"""Designs: which parts a model is made of, by name or as they are.
+
+A part that is given by name is made for the data at hand (its sizes, its start); a part that is given as it is, an
+instance of a user's own class perhaps, is taken so. Whatever is not given is the simplest there is.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..model.input_maps import Bend, Concatenate, InputMap, Project, Warp
+from ..model.inputs import Inputs
+from ..model.kernels import RBF, Kernel, Matern32, Matern52
+from ..model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from ..model.likelihood import ConstantNoise, Likelihood
+from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
+from ..model.prior import LatentPrior, StandardNormal
+from ..runtime.files import register
+from .components import principal_components
+
+KERNELS: dict[str, type[RBF] | type[Matern32] | type[Matern52]] = {
+    "rbf": RBF,
+    "matern32": Matern32,
+    "matern52": Matern52,
+}
+
+TRIALS = ((0.3, 1.0), (0.05, 0.5), (0.3, 2.0))
+"""Starts to try: the share of the noise that is left once w is known, and the lengthscale of w."""
+
+FIRST_NOISE = 0.3
+"""The noise variance that the model without latents starts from."""
+
+
+@register
+@dataclasses.dataclass(frozen=True, eq=False)
+class Design:
+    """What model to build.
+
+    Parameters
+    ----------
+    inference : {"none", "free-form", "amortised", "gaussian"} or Latents
+        q(w): "amortised" by a recognition network, or "gaussian", each data point's own.
+    latent_dim : int
+        D_w, where `inference` is a name.
+    inducing : int
+        M, the number of inducing inputs.
+    kernel : {"rbf", "matern32", "matern52"} or Kernel
+        By name, of the context, with RBF in w; of the latents where the map has no context. A kernel of your own is one
+        of all columns of [context, w].
+    input_map : {"concatenate", "project", "bend", "warp"} or InputMap
+        "project" needs `input_dim`, the number of rows of A; "bend" is of A x where `input_dim` is given, else of x.
+    input_dim : int
+        The number of rows of A; 0 for no A.
+    levels : tuple of int
+        The numbers of levels of the category columns of the inputs.
+    mixing : array of shape (D_y, L), Mixing or None
+        A start for P; without it P is the identity.
+    mixing_posterior : {"fixed", "map", "gaussian", "conjugate"}
+        How a P that is given by its start is learnt: not at all, by MAP, by Adam, or in closed form.
+    likelihood : Likelihood or None
+        The noise; by default one σ² for all x and w.
+    prior : LatentPrior or None
+        p(w|x); by default N(0, I).
+    expectation : {"draws", "closed", "importance"}
+        Of a Gaussian q(w), with `draws` draws a data point.
+    full_covariance : bool
+        Whether a Gaussian q(w) has a full covariance.
+    hidden : tuple of int
+        The hidden layers of the recognition network.
+    points, rule, shifted
+        Of the quadrature for free-form q(w): nodes a dimension, "gauss-hermite" or "even", and whether even nodes are
+        shifted at random at every step.
+    noise_variance : float or None
+        Fixed at this value, if given.
+    dtype : {"float64", "float32"}
+        Of kernels and networks.
+    jitter : float or None
+        On the diagonal of Kzz, relative to it; None: by the type.
+    trials : int
+        How many starts to try.
+    """
+
+    inference: str | Latents = "free-form"
+    latent_dim: int = 1
+    inducing: int = 100
+    kernel: str | Kernel = "rbf"
+    input_map: str | InputMap = "concatenate"
+    input_dim: int = 0
+    levels: tuple[int, ...] = ()
+    mixing: Float[np.ndarray, "D L"] | Mixing | None = None
+    mixing_posterior: str = "gaussian"
+    likelihood: Likelihood | None = None
+    prior: LatentPrior | None = None
+    expectation: str = "draws"
+    draws: int = 1
+    full_covariance: bool = False
+    hidden: tuple[int, ...] = (50, 50, 50)
+    points: int | None = None
+    rule: str = "gauss-hermite"
+    shifted: bool = False
+    noise_variance: float | None = None
+    dtype: str = "float64"
+    jitter: float | None = None
+    trials: int = len(TRIALS)
+
+    def __post_init__(self) -> None:
+        options = {
+            "inference": ("none", "free-form", "amortised", "gaussian"),
+            "kernel": tuple(KERNELS),
+            "input_map": ("concatenate", "project", "bend", "warp"),
+            "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
+            "rule": ("gauss-hermite", "even"),
+            "expectation": ("draws", "closed", "importance"),
+            "dtype": ("float64", "float32"),
+        }
+        for name, allowed in options.items():
+            if isinstance(getattr(self, name), str) and getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        if not isinstance(self.inference, str):
+            object.__setattr__(self, "latent_dim", self.inference.dim)
+        elif self.inference != "none" and self.latent_dim < 1:
+            raise ValueError(f"inference={self.inference!r} needs latent_dim of at least 1, got {self.latent_dim}")
+        moving = self.input_map in ("bend", "warp")
+        if moving and self.inference == "none":
+            raise ValueError(
+                f"input_map={self.input_map!r} moves the latents, so it needs some: inference must not be 'none'"
+            )
+        if self.input_map == "project" and self.input_dim < 1:
+            raise ValueError("input_map='project' needs input_dim, the number of rows of A, to be at least 1")
+        if self.levels and isinstance(self.input_map, str) and not (self.input_map == "warp" or self.projects):
+            raise ValueError("categories need input_map='project', 'warp', or 'bend' with input_dim")
+        closed = self.inference in ("amortised", "gaussian") and self.expectation == "closed"
+        if closed and (self.kernel in ("matern32", "matern52") or moving):
+            raise ValueError(
+                "expectation='closed' needs kernel='rbf' and input_map 'concatenate' or 'project'; use 'draws' instead"
+            )
+        if self.inference == "free-form" and self.latent_dim > 2:
+            raise ValueError(
+                f"inference='free-form' is computed by quadrature, in one or two latent dimensions, not in "
+                f"{self.latent_dim}; for more, use a Gaussian q(w): inference='amortised' or 'gaussian'"
+            )
+        for name in ("inducing", "trials", "draws"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def projects(self) -> bool:
+        """Whether the context of a data point is uncertain."""
+        if not isinstance(self.input_map, str):
+            return self.input_map.draw_dim > 0
+        return self.input_map == "project" or (self.input_map == "bend" and self.input_dim > 0)
+
+    def input_rows(self, x: Inputs) -> int:
+        """How many dense features and category levels there are together."""
+        return x.dense.shape[1] + sum(self.levels)
+
+    # the parts
+
+    def make_latents(self, key: PRNGKeyArray, x: Inputs, outputs: int) -> Latents:
+        """q(w)."""
+        if not isinstance(self.inference, str):
+            return self.inference
+        if self.inference == "none":
+            return NoLatents()
+        if self.inference == "free-form":
+            return FreeForm.create(self.latent_dim, self.points, self.rule, self.shifted)
+        options = self.expectation, self.draws, self.full_covariance
+        if self.inference == "gaussian":
+            return GaussianLatents(None, self.latent_dim, *options)
+        return GaussianLatents.amortised(key, self.input_rows(x), outputs, self.latent_dim, self.hidden, *options)
+
+    def make_input_map(self, key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"]) -> InputMap:
+        """h = map(x, w); where there is an A, its start is learnt from these rows."""
+        if not isinstance(self.input_map, str):
+            return self.input_map
+        rows = self.input_rows(x)
+        if self.input_map == "warp":
+            return Warp.create(key, rows, self.latent_dim)
+        if self.projects:
+            base: InputMap = Project(*projection_start(key, x, y, rows, self.input_dim))
+        else:
+            base = Concatenate(x.dense.shape[1])
+        return Bend.create(key, base, rows, self.latent_dim) if self.input_map == "bend" else base
+
+    def make_mixing(self, outputs: int) -> Mixing:
+        """P."""
+        if self.mixing is None:
+            return Identity(outputs)
+        if self.mixing.shape[0] != outputs:
+            raise ValueError(f"mixing has {self.mixing.shape[0]} rows, but y has {outputs} columns")
+        if isinstance(self.mixing, Mixing):
+            return self.mixing
+        if self.mixing_posterior == "conjugate":
+            return ConjugateMixing.create(self.mixing)
+        if self.mixing_posterior == "gaussian":
+            return GaussianMixing.create(self.mixing)
+        return PointMixing.create(self.mixing, learn=self.mixing_posterior == "map")
+
+    def make_kernel(self, width: int) -> Kernel:
+        """The kernel of the context, of `width` columns, before there are latents."""
+        if isinstance(self.kernel, str):
+            return KERNELS[self.kernel].create(width, np.sqrt(max(width, 1)))
+        return RBF.create(width, np.sqrt(max(width, 1)))
+
+    def extend_kernel(self, trained: Kernel, width: int, dim: int, lengthscale: float) -> Kernel:
+        """The kernel of [context, w], from what was learnt of that of the context."""
+        if not isinstance(self.kernel, str):
+            return self.kernel
+        return trained.extended(width, dim, lengthscale) if width else KERNELS[self.kernel].create(dim, lengthscale)
+
+    def make_likelihood(self) -> Likelihood:
+        """The noise."""
+        if self.likelihood is not None:
+            return self.likelihood
+        return self.plain_likelihood()
+
+    def plain_likelihood(self) -> ConstantNoise:
+        """One σ², as the model without latents has it."""
+        fixed = self.noise_variance is not None
+        return ConstantNoise.create(self.noise_variance if self.noise_variance is not None else FIRST_NOISE, not fixed)
+
+    def make_prior(self) -> LatentPrior:
+        """p(w|x)."""
+        return StandardNormal() if self.prior is None else self.prior
+
+    def make_jitter(self) -> float:
+        """Enough for the type."""
+        if self.jitter is not None:
+            return self.jitter
+        return 1e-6 if self.dtype == "float64" else 1e-4
+
+
+def projection_start(
+    key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"], rows: int, width: int
+) -> tuple[Float[Array, "rows c"], Float[Array, "rows c"]]:
+    """A's mean and log standard deviations: dense features by their principal directions, categories by their outputs.
+
+    A level's place is the mean of its examples' leading principal components, so that levels with like outputs start
+    near each other; components that do not exist, and levels not seen, are drawn from the prior.
+    """
+    mean = np.array(jax.random.normal(key, (rows, width)))
+    dense = np.asarray(x.dense)
+    if dense.shape[1]:
+        vectors = np.linalg.svd(dense - dense.mean(0), full_matrices=False)[2][:width]
+        mean[: dense.shape[1]] *= 0.1
+        mean[: dense.shape[1], : len(vectors)] += vectors.T
+    if x.codes.shape[1]:
+        scores, spread = principal_components(np.asarray(y, float), width)
+        scores = scores * spread
+        levels = mean[dense.shape[1] :]
+        for codes in np.asarray(x.codes).T:
+            seen, place, count = np.unique(codes, return_inverse=True, return_counts=True)
+            total = np.zeros((len(seen), scores.shape[1]))
+            np.add.at(total, place, scores)
+            centre = total / count[:, None]
+            levels[seen, : scores.shape[1]] = centre / centre.std(0).max(initial=1e-12)
+    return jnp.asarray(mean), jnp.full(mean.shape, np.log(0.3))

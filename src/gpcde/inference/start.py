@@ -1,0 +1,245 @@
+"""Where training starts: a model that needs no tuning, from 20 rows to millions.
+
+1. A model without latents is trained for a moment: it tells the lengthscales of x and the noise.
+2. Its residuals, made Gaussian by their ranks, are a first guess of each w_n: what x does not explain. The recognition
+   network (or each point's own q(w_n)) starts from that guess, and q(u) at its optimum given it. So the latents are in
+   use from the first step, and cannot collapse for want of a start.
+3. Inducing inputs are k-means centres of the contexts (x or A x), and quasi-random in w.
+4. A few starts that differ in noise and in the lengthscale of w are trained for a moment; the best bound goes on.
+
+Data are expected in standard units: columns of x and y with mean 0 and variance near 1.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy.special import ndtri
+from threadpoolctl import threadpool_limits
+
+from ..model.input_maps import Concatenate, InputMap
+from ..model.inputs import Inputs, make_inputs
+from ..model.latents import Latents, NoLatents
+from ..model.likelihood import ConstantNoise
+from ..model.mixing import Mixing, PointMixing
+from ..model.model import Model
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope
+from ..runtime.randomness import entropy
+from .bound import Batch, mean_outputs, whole
+from .components import gaussianised
+from .design import TRIALS, Design
+from .schedule import Geometric
+from .training import State, Trainer, TrainingError, optimal_posterior, train
+
+ENOUGH, PLENTY = 2_000, 50_000
+"""Rows that tell where to start, and where each of many categories does; more only take time."""
+
+FIRST_STEPS, TRIAL_STEPS, TRIAL_BATCH = 100, 20, 512
+"""How long the model without latents and each start are tried, and on how many rows a step."""
+
+
+def start(
+    key: PRNGKeyArray,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    weight: Float[np.ndarray, " n"] | None = None,
+) -> State:
+    """A state to train from, for these data (with weights of the rows, if they have any) and this design."""
+    y = np.asarray(y, float)
+    levels = sum(design.levels)
+    if x.codes.shape[1] != len(design.levels) or (x.codes.size and x.codes.max() >= levels):
+        raise ValueError(f"levels={design.levels} do not fit the {x.codes.shape[1]} category columns of the inputs")
+    if y.ndim != 2 or x.n_rows != len(y):
+        raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
+    weight = np.ones(len(y)) if weight is None else weight
+    n_data, rng = float(weight.sum()), np.random.default_rng(entropy(key))
+    with scope():
+        shuffled = rng.permutation(len(y))
+        some, many = (whole(x.take(r), y[r], weight[r]) for r in (shuffled[:ENOUGH], shuffled[:PLENTY]))
+        input_map = design.make_input_map(key, many.x, np.asarray(many.y))
+        plain = _without_latents(key, design, input_map.without_latents(), some, n_data)
+        latents = design.make_latents(key, x, y.shape[1])
+        if not latents.dim:
+            return _finished(design, plain, n_data)
+        known = whole(x, y, weight) if latents.local_dim else some
+        starts = with_latents(key, rng, design, plain, known, n_data, TRIALS[: design.trials])
+        return _finished(design, _best(key, starts, known, n_data), n_data)
+
+
+def with_latents(
+    key: PRNGKeyArray,
+    rng: np.random.Generator,
+    design: Design,
+    plain: State,
+    known: Batch,
+    n_data: float,
+    trials: Sequence[tuple[float, float]],
+) -> list[State]:
+    """Steps 2 and 3: the model without latents goes on with them, for each share of noise and lengthscale of w."""
+    blocks = [np.arange(i, min(i + PLENTY, len(known.y))) for i in range(0, len(known.y), PLENTY)]
+    means = [_mean(plain, known.x.take(rows)) for rows in blocks]
+    w = gaussianised(rng, np.asarray(known.y) - np.concatenate(means), design.latent_dim)
+    latents = design.make_latents(key, known.x, known.y.shape[1])
+    latents, local = latents.start(known.x, known.y, w)
+    input_map = design.make_input_map(key, known.x, np.asarray(known.y)).with_latents(plain.model.input_map)
+    places, inputs = _latent_inputs(rng, design, input_map, plain, known, w)
+    states = []
+    for share, lengthscale in trials:
+        model = _completed(design, plain.model, input_map, latents, places, share, lengthscale)
+        states.append(_at_optimum(key, model, whole(make_inputs(inputs), known.y, known.weight), n_data, local))
+    return states
+
+
+def _best(key: PRNGKeyArray, starts: list[State], known: Batch, n_data: float) -> State:
+    """The start with the best bound after a few steps, these steps done; a start that breaks down is out."""
+    if len(starts) == 1:
+        return starts[0]
+    trainer = Trainer.create(n_data, 0.03, 1.0 if len(known.y) <= TRIAL_BATCH else 0.1)
+    best, bound, failure = None, -np.inf, None
+    for state in starts:
+        try:
+            tried, _ = train(trainer, key, state, known, TRIAL_STEPS, TRIAL_BATCH)
+            tried, records = train(trainer, key, tried, known, TRIAL_STEPS // 2, TRIAL_BATCH)
+        except TrainingError as error:
+            failure = error
+            continue
+        if records[-1].bound > bound:
+            best, bound = tried, records[-1].bound
+    if best is None:
+        raise TrainingError("no start could be trained") from failure
+    return best
+
+
+def _finished(design: Design, state: State, n_data: float) -> State:
+    """As if training had not begun, in the design's precision."""
+    model = jax.tree.map(lambda a: a.astype(design.dtype), state.model)
+    local = None if state.local is None else state.local.value.astype(design.dtype)
+    return Trainer.create(n_data).init(model, state.posterior, local)
+
+
+def _centres(points: Float[np.ndarray, "n c"], count: int) -> Float[np.ndarray, "m c"]:
+    """k-means++ centres after a few rounds, or the points themselves where few differ."""
+    from sklearn.cluster import KMeans  # 80 MB that prediction does not need
+
+    unique = np.unique(points, axis=0)
+    if len(unique) <= count:
+        return unique
+    with threadpool_limits(1, user_api="openmp"):  # threads add up in the order they finish
+        return KMeans(count, n_init=1, max_iter=10, random_state=0).fit(points).cluster_centers_
+
+
+def _spread(rng: np.random.Generator, count: int, dim: int) -> Float[np.ndarray, "m d"]:
+    """Points spread like N(0, I), in an order that knows nothing of the contexts they are joined with."""
+    from scipy.stats import qmc
+
+    if dim == 1:
+        return ndtri((rng.permutation(count)[:, None] + 0.5) / count)
+    return ndtri(qmc.Halton(dim, scramble=True, rng=rng).random(count))
+
+
+def _halves(
+    input_map: InputMap, x: Inputs, w: Float[np.ndarray, "n d"]
+) -> tuple[Float[np.ndarray, "n b"], Float[np.ndarray, "n r"]]:
+    """The two sides of the GP's inputs at these latents, A at its mean."""
+    context = input_map.context(x, jnp.zeros((x.n_rows, input_map.draw_dim)))
+    left, right = input_map.halves(context, jnp.asarray(w)[:, None])
+    return np.asarray(left), np.asarray(right[:, 0])
+
+
+def _latent_inputs(
+    rng: np.random.Generator,
+    design: Design,
+    input_map: InputMap,
+    plain: State,
+    known: Batch,
+    w: Float[np.ndarray, "n d"],
+) -> tuple[Float[np.ndarray, "M h"], Float[np.ndarray, "n h"]]:
+    """Inducing inputs, and the GP's inputs if the guess of w were the truth: on the right the latents, not yet moved.
+
+    Where the map makes something else of the latents than as many moved ones, its own answer is taken.
+    """
+    left, right = _halves(input_map, known.x, w)
+    if right.shape[1] == w.shape[1]:
+        right, spread = w, _spread(rng, design.inducing, w.shape[1])
+    else:
+        spread = right[rng.choice(len(right), design.inducing)]
+    inducing = np.resize(np.asarray(plain.model.inducing_points), (design.inducing, left.shape[1]))
+    return np.concatenate([inducing, spread], axis=1), np.concatenate([left, right], axis=1)
+
+
+def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, some: Batch, n_data: float) -> State:
+    """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior.
+
+    A q(P) that has its own steps waits for the next: they would take P to zero while nothing is known of f.
+    """
+    left, _ = _halves(input_map, some.x, np.zeros((len(some.y), 0)))
+    width, mixing = left.shape[1], design.make_mixing(some.y.shape[1])
+    centres = _centres(left, design.inducing) if width else np.zeros((1, 0))
+    model = Model(
+        design.make_kernel(width),
+        jnp.asarray(centres),
+        input_map,
+        NoLatents(),
+        _held(mixing) if mixing.period else mixing,
+        design.plain_likelihood(),
+        jitter=design.make_jitter(),
+    )
+    trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, FIRST_STEPS), 1.0)
+    state = trainer.init(model)
+    if width:
+        state, _ = train(trainer, key, state, some, FIRST_STEPS, len(some.y))
+    if mixing.period:
+        state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)
+    return state
+
+
+def _held(mixing: Mixing) -> PointMixing:
+    """E[P], as it is."""
+    return PointMixing.create(mixing.apply(jnp.eye(mixing.shape[1])).T, learn=False)
+
+
+@compiled
+def _mean(state: State, x: Inputs) -> Float[Array, "n D"]:
+    return mean_outputs(state.model, state.posterior, x)
+
+
+def _completed(
+    design: Design,
+    plain: Model,
+    input_map: InputMap,
+    latents: Latents,
+    inducing: Float[np.ndarray, "M h"],
+    share: float,
+    lengthscale: float,
+) -> Model:
+    """The model with latents, whose noise is a share of that without, and whose kernel goes on from that without."""
+    width = plain.inducing_points.shape[1]
+    scale = lengthscale * input_map.latent_lengthscale
+    kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale)
+    likelihood = design.make_likelihood().with_noise_variance(float(plain.noise_variance) * share)
+    return Model(
+        kernel,
+        jnp.asarray(inducing),
+        input_map,
+        latents,
+        plain.mixing,
+        likelihood,
+        design.make_prior(),
+        plain.jitter,
+    )
+
+
+def _at_optimum(
+    key: PRNGKeyArray, model: Model, pairs: Batch, n_data: float, local: Float[Array, "n p"] | None
+) -> State:
+    """The state with q(u) at its optimum if these inputs of the GP were known."""
+    parts = Concatenate(pairs.x.dense.shape[1]), NoLatents(), ConstantNoise(jnp.log(model.noise_variance))
+    regression = eqx.tree_at(lambda m: (m.input_map, m.latents, m.likelihood), model, parts)
+    trainer = Trainer.create(n_data)
+    posterior = optimal_posterior(trainer, key, trainer.init(regression), pairs).posterior
+    return trainer.init(model, posterior, local)

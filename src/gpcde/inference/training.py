@@ -1,0 +1,330 @@
+"""Training: natural gradients for q(u), Adam for the rest, in compiled chunks of steps.
+
+A natural-gradient step of size γ is a convex combination of statistics, since the likelihood is Gaussian:
+
+    G ← (1-γ) G + γ N/B sum_nk r_nk/s_nk a_nk a_nkᵀ        H ← (1-γ) H + γ N/B sum_nk r_nk/s_nk a_nk y_nᵀ
+
+With γ = 1 on all the data, at fixed q(w), that is the analytic optimum; for free-form q(w), which follows q(u), one
+EM step, which never lowers the bound. A q(u) that has no natural step (`Shared`) is optimised by Adam like all else.
+
+`Trainer.step(key, state, batch) -> (state, info)` is pure. `train` runs it in chunks, notices a non-finite bound
+within the chunk, and goes back to the chunk's start with smaller steps.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ..model.mixing import Mixing
+from ..model.model import Model
+from ..runtime.compilation import compiled
+from ..runtime.files import Stored, register
+from ..runtime.precision import require_wide, scope, wide
+from .bound import Batch, Draws, Terms, draw, evaluate_bound
+from .forms import inverse_cholesky
+from .posterior import Coefficients, Statistics, VariationalPosterior
+from .schedule import Geometric, Minibatches
+
+
+class TrainingError(RuntimeError):
+    """Training could not go on; the message says why, as far as can be told. What was reached is kept with it."""
+
+    def __init__(self, message: str, state: "State | None" = None, records: "list[Record] | None" = None) -> None:
+        super().__init__(message)
+        self.state, self.records = state, records or []
+
+
+@register
+class Local(NamedTuple):
+    """Each data point's own q(w_n), and Adam's moments for it; only the rows of a batch are touched."""
+
+    value: Float[Array, "N p"]
+    first: Float[Array, "N p"]
+    second: Float[Array, "N p"]
+    steps: Int[Array, " N"]
+
+
+class State(Stored):
+    """All that training changes."""
+
+    step: Int[Array, ""]
+    model: Model
+    posterior: VariationalPosterior
+    adam: optax.OptState
+    local: Local | None
+    caution: Float[Array, ""]
+
+
+class Info(NamedTuple):
+    """What a step tells."""
+
+    bound: Float[Array, ""]
+    finite: Bool[Array, ""]
+
+
+Learnt = tuple[Model, VariationalPosterior | None]
+"""What Adam optimises."""
+
+
+class Gradients(NamedTuple):
+    """Derivatives of the bound: by what Adam optimises, by the batch's own q(w_n), by the coefficients of q(u)."""
+
+    learnt: Learnt
+    local: Float[Array, "n p"] | None
+    coefficients: Coefficients | None
+
+
+@compiled
+def _fresh(model: Model, posterior: VariationalPosterior, local: Float[Array, "N p"] | None) -> State:
+    kept = None
+    if local is not None:
+        zeros = jnp.zeros_like(local)
+        kept = Local(local, zeros, zeros, jnp.zeros(len(local), jnp.int32))
+    adam = optax.scale_by_adam().init((model, posterior.trained()))
+    state = State(jnp.zeros((), jnp.int32), model, posterior, adam, kept, jnp.ones(()))
+    # weakly typed scalars would turn strong in the first chunk, and the second compile anew
+    return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), state)
+
+
+class Trainer(eqx.Module):
+    """How to train: for how many rows a batch stands, and the step sizes."""
+
+    n_data: Float[Array, ""]
+    learning_rate: Geometric
+    gamma: Geometric
+
+    def __check_init__(self) -> None:
+        require_wide("Trainer")
+
+    @classmethod
+    def create(
+        cls, n_data: float, learning_rate: Geometric | float = 0.01, gamma: Geometric | float = 0.1
+    ) -> "Trainer":
+        """For data of `n_data` rows (the sum of their weights), with step sizes that change, or constant ones."""
+        rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
+        size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
+        with scope():
+            return cls(jnp.asarray(np.float64(n_data)), rate, size)
+
+    def init(
+        self,
+        model: Model,
+        posterior: VariationalPosterior | None = None,
+        local: Float[Array, "N p"] | None = None,
+    ) -> State:
+        """The state before the first step: q(u) at the prior unless given, and each point's q(w_n) at N(0, I)."""
+        with scope():
+            return self._init(model, posterior, local)
+
+    def _init(self, model: Model, posterior: VariationalPosterior | None, local: Array | None) -> State:
+        if posterior is None:
+            posterior = Statistics.prior(len(model.inducing_points), model.mixing.shape[0])
+        own = model.latents.local_dim
+        if own and local is None:
+            local = jnp.zeros((int(self.n_data), own), model.inducing_points.dtype)
+        return _fresh(model, posterior, local if own else None)
+
+    def step(self, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[State, Info]:
+        """One step: one forward and one backward pass, for both optimisers."""
+        draws = draw(key, state.model, batch.y.shape[0])
+        terms, gradients = self.gradients(draws, state, batch)
+        size = optax.tree.norm(gradients, squared=True)
+        info = Info(terms.bound, jnp.isfinite(terms.bound) & jnp.isfinite(size))
+
+        rate = self.learning_rate(state.step) * state.caution
+        updates, adam = optax.scale_by_adam().update(gradients.learnt, state.adam)
+        learnt: Learnt = state.model, state.posterior.trained()
+        model, trained = jax.tree.map(lambda p, u: p + (rate * u).astype(p.dtype), learnt, updates)
+        gamma = self.gamma(state.step) * state.caution
+        if state.model.mixing.period:
+            mixing = mixing_step(state.model.mixing, gradients.learnt[0].mixing, gamma, state.step)
+            model = eqx.tree_at(lambda m: m.mixing, model, mixing)
+        posterior = state.posterior if trained is None else trained
+        posterior = posterior.natural_step(gradients.coefficients, state.model.noise_variance, gamma)
+        local = state.local
+        if local is not None and gradients.local is not None:
+            local = _local_adam(local, batch.rows, gradients.local, rate)
+        return State(state.step + 1, model, posterior, adam, local, state.caution), info
+
+    def gradients(self, draws: Draws, state: State, batch: Batch) -> tuple[Terms, Gradients]:
+        """The bound's terms, and its gradients: for Adam, for each point's q(w_n), and for the natural step."""
+        local = None if state.local is None else state.local.value[batch.rows]
+
+        def objective(by: Gradients) -> tuple[Array, Terms]:
+            model, trained = by.learnt
+            posterior = state.posterior if trained is None else trained
+            terms = evaluate_bound(model, posterior, batch, draws, self.n_data, by.local, by.coefficients)
+            return terms.bound, terms
+
+        at = Gradients((state.model, state.posterior.trained()), local, state.posterior.nudge())
+        (_, terms), gradients = jax.value_and_grad(objective, has_aux=True)(at)
+        return terms, gradients
+
+
+def mixing_step(mixing: Mixing, gradient: Mixing, gamma: Float[Array, ""], step: Int[Array, ""]) -> Mixing:
+    """P after its own natural-gradient step, in its own type; where none is due, as it was."""
+
+    def moved() -> Mixing:
+        new = wide(mixing).natural_step(wide(gradient), gamma)
+        return jax.tree.map(lambda a, old: a.astype(old.dtype), new, mixing)
+
+    return jax.lax.cond(step % mixing.period == 0, moved, lambda: mixing)
+
+
+def _local_adam(kept: Local, index: Int[Array, " n"], gradient: Float[Array, "n p"], rate: Array) -> Local:
+    adam = optax.scale_by_adam()
+    moments = optax.ScaleByAdamState(kept.steps[index], kept.first[index], kept.second[index])
+    updates, moments = jax.vmap(adam.update)(gradient, moments)
+    return Local(
+        kept.value.at[index].add((rate * updates).astype(kept.value.dtype)),
+        kept.first.at[index].set(moments.mu),
+        kept.second.at[index].set(moments.nu),
+        kept.steps.at[index].set(moments.count),
+    )
+
+
+class Chunk(NamedTuple):
+    """What a chunk of steps tells."""
+
+    state: State
+    bounds: Float[Array, " t"]
+    done: Int[Array, ""]
+    finite: Bool[Array, ""]
+
+
+@compiled
+def run_chunk(
+    trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, rows: Int[Array, "t b"], count: Int[Array, ""]
+) -> Chunk:
+    """The first `count` of a chunk's steps, or fewer: it ends at the first non-finite bound."""
+
+    def body(chunk: Chunk) -> Chunk:
+        index = rows[chunk.done]
+        state, info = trainer.step(jax.random.fold_in(key, chunk.state.step), chunk.state, data.take(index))
+        return Chunk(state, chunk.bounds.at[chunk.done].set(info.bound), chunk.done + 1, info.finite)
+
+    start = Chunk(state, jnp.zeros(rows.shape[0]), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    return jax.lax.while_loop(lambda chunk: (chunk.done < count) & chunk.finite, body, start)
+
+
+class Record(NamedTuple):
+    """Where training is, after a chunk; the bound is per data point, averaged over the chunk."""
+
+    step: int
+    bound: float
+    noise_variance: float
+    seconds: float
+
+
+Watcher = Callable[[State, Record], bool | None]
+
+
+def train(
+    trainer: Trainer,
+    key: PRNGKeyArray,
+    state: State,
+    data: Batch,
+    steps: int,
+    batch_size: int,
+    chunk: int = 50,
+    watch: Watcher | None = None,
+) -> tuple[State, list[Record]]:
+    """That many steps more. `watch(state, record)` is called after each chunk, and may stop training by returning True.
+
+    Unless a step has to be taken back, the result depends on the key, not on the size of the chunks; a state stopped
+    and taken up again goes on as if nothing had been.
+    """
+    began = time.perf_counter()
+    records: list[Record] = []
+    with scope():
+        data = jax.tree.map(jnp.asarray, data)
+        n_data = data.y.shape[0]
+        batches = Minibatches(key, n_data, min(batch_size, n_data))
+        end = int(state.step) + steps
+        earlier, failures, trouble = state, 0, -1
+        stopped = False
+        while True:
+            at = int(state.step)
+            over = stopped or at >= end
+            # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
+            count = 1 if over else min(chunk, end - at)
+            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)])
+            result = run_chunk(trainer, key, state, data, jnp.asarray(rows), jnp.asarray(count))
+            if not bool(result.finite):
+                failures, trouble, stopped = failures + 1, at + int(result.done) - 1, False
+                if failures > 4:
+                    raise TrainingError(_likely_cause(state, data, trouble), earlier, records)
+                if trouble == at and earlier is not state:  # the step before broke it: a chunk further back
+                    state = earlier
+                    records.pop()
+                state = earlier = eqx.tree_at(lambda s: s.caution, state, state.caution * 0.3)
+                continue
+            if over:
+                break
+            earlier, state = state, result.state
+            if int(state.step) > trouble + 1:
+                failures = 0
+            records.append(
+                Record(
+                    int(state.step),
+                    float(np.asarray(result.bounds)[:count].mean() / float(trainer.n_data)),
+                    float(state.model.noise_variance),
+                    time.perf_counter() - began,
+                )
+            )
+            stopped = watch is not None and bool(watch(state, records[-1]))
+    return state, records
+
+
+def _likely_cause(state: State, data: Batch, step: int) -> str:
+    """A sentence for a person, from what the last good state looks like."""
+    text = f"the bound is not finite at step {step}, and smaller steps did not help. "
+    biggest = float(jnp.abs(data.y).max())
+    if not np.isfinite(biggest) or not bool(jnp.isfinite(data.x.dense).all()):
+        return text + "The data hold NaN or infinity: remove or impute those rows."
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.model)):
+        return text + "The model holds NaN or infinity from the start: look at how it was initialised."
+    noise = float(state.model.noise_variance)
+    if not bool(jnp.isfinite(inverse_cholesky(state.model.gram())).all()):
+        return (
+            text + "Kzz is not positive definite: inducing inputs coincide or lengthscales are too long; raise jitter."
+        )
+    if noise < 1e-10:
+        return (
+            text + f"The noise variance fell to {noise:.1e}: outputs may repeat exactly; fix the noise or add jitter."
+        )
+    if biggest > 1e6:
+        return text + f"Outputs reach {biggest:.1e}: standardise y first."
+    return text + "Try a smaller learning_rate or gamma, or a larger jitter."
+
+
+@compiled
+def _statistics(
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, share: Float[Array, ""]
+) -> VariationalPosterior:
+    _, gradients = trainer.gradients(draw(key, state.model, batch.y.shape[0]), state, batch)
+    part = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
+    return jax.tree.map(lambda a: share * a, part)
+
+
+def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, batch_size: int = 4096) -> State:
+    """The state with q(u) at its analytic optimum, given q(w) (for free-form q(w), after one EM step)."""
+    if state.posterior.nudge() is None:
+        raise TypeError("the analytic optimum of q(u) is given by statistics: start from Statistics, not Shared")
+    with scope():
+        n, weight = data.y.shape[0], np.asarray(data.weight)
+        total: VariationalPosterior | None = None
+        for begin in range(0, n, batch_size):
+            index = np.arange(begin, min(begin + batch_size, n), dtype=np.int32)
+            share = jnp.asarray(np.float64(weight[index].sum() / weight.sum()))
+            batch = jax.tree.map(jnp.asarray, data.take(index))
+            part = _statistics(trainer, jax.random.fold_in(key, begin), state, batch, share)
+            total = part if total is None else jax.tree.map(jnp.add, total, part)
+        return eqx.tree_at(lambda s: s.posterior, state, total)

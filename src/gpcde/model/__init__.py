@@ -1,0 +1,71 @@
+"""What the model is: its parts, each a small class that answers for itself.
+
+    Model        the parts together, and the inducing inputs
+    Kernel       RBF, Matern32, Matern52, Linear, Polynomial, sums and products
+    InputMap     Ignore, Concatenate, Project, Bend, Warp: h = map(x, w)
+    Latents      NoLatents, FreeForm, GaussianLatents: q(w)
+    LatentPrior  StandardNormal: p(w|x)
+    Likelihood   ConstantNoise: the noise
+    Mixing       Identity, PointMixing, GaussianMixing, ConjugateMixing: P
+
+Numbers are 64-bit: make and use parts inside `with gpcde.scope():`.
+"""
+
+from .gaussians import Gaussian
+from .input_maps import Bend, Concatenate, Ignore, InputMap, Project, Warp
+from .inputs import Inputs, linear, make_inputs
+from .kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial, Product, Stationary, Sum
+from .latents import Evidence, FreeForm, GaussianLatents, LatentPosterior, Latents, NoLatents
+from .likelihood import ConstantNoise, Likelihood
+from .mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
+from .model import Model
+from .networks import MLP
+from .part import Certain, Part
+from .prior import LatentPrior, StandardNormal
+from .quadrature import evenly_spaced, gauss_hermite, quasi_random
+
+__all__ = [
+    "MLP",
+    "RBF",
+    "Bend",
+    "Certain",
+    "Concatenate",
+    "ConjugateMixing",
+    "ConstantNoise",
+    "Evidence",
+    "FreeForm",
+    "Gaussian",
+    "GaussianLatents",
+    "GaussianMixing",
+    "Identity",
+    "Ignore",
+    "InputMap",
+    "Inputs",
+    "Kernel",
+    "LatentPosterior",
+    "LatentPrior",
+    "Latents",
+    "Likelihood",
+    "Linear",
+    "Matern32",
+    "Matern52",
+    "Mixing",
+    "Model",
+    "NoLatents",
+    "Part",
+    "PointMixing",
+    "Polynomial",
+    "Product",
+    "Project",
+    "StandardNormal",
+    "Stationary",
+    "Sum",
+    "Warp",
+    "evenly_spaced",
+    "gauss_hermite",
+    "grid_start",
+    "linear",
+    "make_inputs",
+    "principal_start",
+    "quasi_random",
+]

@@ -1,0 +1,48 @@
+"""Gaussians that several parts need: of each data point, their divergence from a prior, and diagonal log densities."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+def diagonal_kl(
+    mean: Float[Array, "*s"], log_std: Float[Array, "*s"], log_scale: Float[Array, "*#s"] | float = 0.0
+) -> Float[Array, "*s"]:
+    """KL[N(mean, exp(2 log_std)) || N(0, exp(2 log_scale))] of each number."""
+    log_ratio = log_std - log_scale
+    return 0.5 * ((mean * jnp.exp(-log_scale)) ** 2 + jnp.exp(2 * log_ratio) - 1) - log_ratio
+
+
+class Gaussian(NamedTuple):
+    """N(mean, Σ) of each data point; `scale` is its standard deviations (n × d) or Cholesky factors (n × d × d)."""
+
+    mean: Float[Array, "n d"]
+    scale: Float[Array, "n d"] | Float[Array, "n d d"]
+
+    def covariance(self) -> Float[Array, "n d"] | Float[Array, "n d d"]:
+        """The variances, or the full covariance matrices."""
+        return self.scale**2 if self.scale.ndim == 2 else self.scale @ self.scale.mT
+
+    def std(self) -> Float[Array, "n d"]:
+        """Standard deviations."""
+        return self.scale if self.scale.ndim == 2 else jnp.sqrt((self.scale**2).sum(2))
+
+    def at(self, draws: Float[Array, "n k d"]) -> Float[Array, "n k d"]:
+        """mean + L draws."""
+        if self.scale.ndim == 2:
+            return self.mean[:, None] + self.scale[:, None] * draws
+        return self.mean[:, None] + draws @ self.scale.mT
+
+    def log_det(self) -> Float[Array, " n"]:
+        """log |L|."""
+        diagonal = self.scale if self.scale.ndim == 2 else jnp.diagonal(self.scale, axis1=1, axis2=2)
+        return jnp.log(diagonal).sum(1)
+
+    def kl(self) -> Float[Array, " n"]:
+        """KL[N(mean, Σ) || N(0, I)]."""
+        squares = (self.scale**2).reshape(len(self.scale), -1).sum(1)
+        return 0.5 * ((self.mean**2).sum(1) + squares - self.mean.shape[1]) - self.log_det()

@@ -1,0 +1,72 @@
+"""The likelihood: y = P f + N(0, σ² s(x, w) I), s > 0 one number for all outputs.
+
+    ConstantNoise   s = 1
+
+Since s is the same for all outputs, it weighs a data point's draw and changes nothing else: the statistics of q(u) are
+
+    G = sum_nk r_nk / s_nk a_nk a_nkᵀ        H = sum_nk r_nk / s_nk a_nk y_nᵀ
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ..runtime.precision import wide
+from .inputs import Inputs
+from .part import Certain, Part
+
+
+class Likelihood(Part):
+    """p(y | f, x, w) = N(y | P f, σ² s(x, w) I)."""
+
+    @property
+    @abc.abstractmethod
+    def noise_variance(self) -> Float[Array, ""]:
+        """σ², in the widest float."""
+
+    @abc.abstractmethod
+    def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
+        """log s(x_n, w_nk), for k latents of every data point, or k latents shared by all."""
+
+    @abc.abstractmethod
+    def with_noise_variance(self, noise_variance: float) -> "Likelihood":
+        """The same with this σ², where training starts; one that is not learnt stays as it is."""
+
+    def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
+        """log s(x_n), where it does not depend on w: for closed-form kernel expectations."""
+        raise NotImplementedError(
+            f"closed-form kernel expectations need noise that does not depend on w, which {type(self).__name__}'s may; "
+            "use Monte Carlo draws of w instead (expectation='draws')"
+        )
+
+
+class ConstantNoise(Certain, Likelihood):
+    """σ² for all x and w: learnt, or kept as it is."""
+
+    log_noise_variance: Float[Array, ""]
+    learn: bool = eqx.field(static=True, default=True)
+
+    @classmethod
+    def create(cls, noise_variance: float = 0.1, learn: bool = True) -> "ConstantNoise":
+        """With this σ² to begin with."""
+        if not noise_variance > 0:
+            raise ValueError(f"noise_variance must be positive, got {noise_variance!r}")
+        return cls(jnp.asarray(np.float64(np.log(noise_variance))), learn)
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        log = self.log_noise_variance if self.learn else stop_gradient(self.log_noise_variance)
+        return jnp.exp(wide(log))
+
+    def with_noise_variance(self, noise_variance: float) -> "ConstantNoise":
+        return ConstantNoise.create(noise_variance) if self.learn else self
+
+    def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
+        return jnp.zeros((1, 1))
+
+    def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
+        return jnp.zeros(1)

@@ -1,0 +1,380 @@
+"""The mixing P of the outputs, y = P f + noise, P of shape D_y × L.
+
+    Identity          P = I
+    PointMixing       P fixed, or learnt by MAP under N(start, 1/precision)
+    GaussianMixing    q(P) = prod N(mean, std²), p(P) = prod N(start, scale²), the scale learnt by the bound
+    ConjugateMixing   q(P) = prod_d N(mean_d, C) over the rows of P, the optimum given q(f), in closed form
+
+The bound needs E[P] and E[PᵀP] only. Their uses have names here, so that nothing bigger than needed is made. A
+prediction also asks what the uncertainty of P adds to the variance of the outputs.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .gaussians import diagonal_kl
+from .inputs import AnyArray, Numbers
+from .kernels import Matern52
+from .part import Certain, Part
+
+
+class Directions(NamedTuple):
+    """E[P] = U diag(scale) right: U, the directions of the outputs, has orthonormal columns."""
+
+    basis: Float[Array, "D r"]
+    scale: Float[Array, " r"]
+    right: Float[Array, "r L"]
+
+
+class Mixing(Part):
+    """How the D_y outputs follow from the L Gaussian processes."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(D_y, L)."""
+
+    @abc.abstractmethod
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        """f E[P]ᵀ."""
+
+    @abc.abstractmethod
+    def second_moment(self) -> Float[Array, "L L"]:
+        """E[PᵀP]."""
+
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        """Eigenvalues and eigenvectors of E[PᵀP]."""
+        values, vectors = jnp.linalg.eigh(self.second_moment())
+        return values, vectors
+
+    def trace(self) -> Float[Array, ""]:
+        """tr E[PᵀP]."""
+        return jnp.trace(self.second_moment())
+
+    @abc.abstractmethod
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        """m E[PᵀP] mᵀ."""
+
+    def along(self, rotation: Float[Array, "L L"]) -> Float[Array, " L"]:
+        """v_lᵀ E[PᵀP] v_l for the columns v_l of a rotation."""
+        return (rotation * (self.second_moment() @ rotation)).sum(0)
+
+    @property
+    def uniform(self) -> float | None:
+        """λ, where E[PᵀP] = λ I, so that all outputs share one covariance of q(u); else None."""
+        return None
+
+    def into(self, h: Float[Array, "M D"]) -> Float[Array, "M L"]:
+        """h E[P]: the transpose of `apply`."""
+        (out,) = jax.linear_transpose(self.apply, jnp.zeros((h.shape[0], self.shape[1]), h.dtype))(h)
+        return out
+
+    def directions(self) -> Directions | None:
+        """The directions of the outputs, or None where these are the Gaussian processes themselves."""
+        return Directions(*jnp.linalg.svd(self.apply(jnp.eye(self.shape[1])).T, full_matrices=False))
+
+    @abc.abstractmethod
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        """What the uncertainty of P adds to the variance of y: along the basis, and in each direction outside.
+
+        `mean` holds the means of f, `variance` the variances of f rotated by `turn`.
+        """
+
+    @property
+    def period(self) -> int:
+        """A natural-gradient step for q(P) is due after this many steps; 0: never, Adam does it."""
+        return 0
+
+    def natural_step(self, gradient: "Mixing", gamma: Float[Array, ""] | float) -> "Mixing":
+        """q(P) after a natural-gradient step of size γ, from the bound's derivatives by the fields of this part."""
+        return self
+
+
+class _Known(Certain, Mixing):
+    """A P that is not uncertain."""
+
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        return jnp.zeros((1, 1, 1)), jnp.zeros((1, 1))
+
+
+class Identity(_Known):
+    """P = I: the outputs are the Gaussian processes."""
+
+    dim: int = eqx.field(static=True)
+
+    @property
+    def uniform(self) -> float:
+        return 1.0
+
+    def into(self, h: Float[Array, "M D"]) -> Float[Array, "M L"]:
+        return h
+
+    def directions(self) -> None:
+        return None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.dim, self.dim
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        return f
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        return jnp.eye(self.dim)
+
+    def trace(self) -> Float[Array, ""]:
+        return jnp.asarray(float(self.dim))
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return m @ m.T
+
+    def along(self, rotation: Float[Array, "L L"]) -> Float[Array, " L"]:
+        return jnp.ones(self.dim)
+
+
+class MatrixMixing(Mixing):
+    """A P that is a matrix, known or uncertain: its shape, and what it makes of f, follow from its mean."""
+
+    @property
+    @abc.abstractmethod
+    def expected(self) -> Float[AnyArray, "D L"]:
+        """E[P]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.expected.shape[0], self.expected.shape[1]
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        return f @ self.expected.T
+
+
+class PointMixing(_Known, MatrixMixing):
+    """One P, kept as it is (`learn=False`) or learnt by MAP under N(start, 1/precision)."""
+
+    value: Float[Array, "D L"]
+    start: Float[Array, "D L"]
+    learn: bool = eqx.field(static=True, default=True)
+    precision: float = eqx.field(static=True, default=1.0)
+
+    @classmethod
+    def create(cls, start: Numbers, learn: bool = True, precision: float = 1.0) -> "PointMixing":
+        return cls(jnp.asarray(start), jnp.asarray(start), learn, precision)
+
+    @property
+    def expected(self) -> Float[AnyArray, "D L"]:
+        return self.value if self.learn else stop_gradient(self.value)
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        return jnp.matmul(self.expected.T, self.expected)
+
+    def trace(self) -> Float[Array, ""]:
+        return jnp.sum(self.expected**2)
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        mixed = self.apply(m)
+        return mixed @ mixed.T
+
+    def penalty(self) -> Float[Array, ""]:
+        """Minus the log prior of P, a constant apart."""
+        if not self.learn:
+            return jnp.zeros(())
+        return 0.5 * self.precision * jnp.sum((self.value - stop_gradient(self.start)) ** 2)
+
+
+class GaussianMixing(MatrixMixing):
+    """q(P) = prod N(mean, exp(2 log_std)), p(P) = prod N(start, exp(2 log_scale))."""
+
+    mean: Float[Array, "D L"]
+    log_std: Float[Array, "D L"]
+    start: Float[Array, "D L"]
+    log_scale: Float[Array, ""]
+
+    @classmethod
+    def create(cls, start: Numbers, std: float = 1e-2, scale: float = 3e-2) -> "GaussianMixing":
+        """q(P) centred on the start, as its prior is; the scale of the prior is only where learning starts."""
+        mean = jnp.asarray(start)
+        return cls(mean, jnp.full(mean.shape, jnp.log(std)), mean, jnp.asarray(jnp.log(scale)))
+
+    @property
+    def variance(self) -> Float[Array, "D L"]:
+        return jnp.exp(2 * self.log_std)
+
+    @property
+    def expected(self) -> Float[AnyArray, "D L"]:
+        return self.mean
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        return self.mean.T @ self.mean + jnp.diag(self.variance.sum(0))
+
+    def trace(self) -> Float[Array, ""]:
+        return jnp.sum(self.mean**2) + jnp.sum(self.variance)
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        mixed = self.apply(m)
+        return mixed @ mixed.T + (m * self.variance.sum(0)) @ m.T
+
+    def penalty(self) -> Float[Array, ""]:
+        """KL[q(P) || p(P)]."""
+        return jnp.sum(diagonal_kl(self.mean - stop_gradient(self.start), self.log_std, self.log_scale))
+
+    def sample(self, key: PRNGKeyArray) -> PointMixing:
+        drawn = self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+        return PointMixing(drawn, drawn, False)
+
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        second = mean**2 + variance @ (turn**2).T
+        along = second @ (self.variance.T @ basis**2)
+        rest = second @ self.variance.sum(0) - along.sum(2)
+        return along, jnp.maximum(rest, 0) / max(self.shape[0] - self.shape[1], 1)
+
+
+class ConjugateMixing(MatrixMixing):
+    """q(P) = prod_d N(mean_d, C) over the rows of P, C shared; p(P) = prod N(start, scale²).
+
+    Given q(f) that is the form of the optimum, since the noise is the same for all outputs:
+
+        C⁻¹ = F/σ² + I/scale²        mean = (T/σ² + start/scale²) C        F = sum_n E[f fᵀ], T = sum_n y_n E[f]ᵀ
+
+    The bound is linear in E[P] and R = E[PᵀP] = meanᵀ mean + D_y C, and its derivatives by them are T/σ² and -F/2σ². A
+    natural-gradient step of size γ averages C⁻¹ and C⁻¹ mean, old and new. The scale is at its optimum, the root mean
+    square of P - start. A step costs L³, so of many it is taken only every so often; R and its eigenvectors are kept.
+    """
+
+    mean: Float[Array, "D L"]
+    covariance: Float[Array, "L L"]
+    start: Float[Array, "D L"]
+    log_scale: Float[Array, ""]
+    second: Float[Array, "L L"]
+    eigen: tuple[Float[Array, " L"], Float[Array, "L L"]]
+    every: int = eqx.field(static=True)
+
+    @property
+    def period(self) -> int:
+        return self.every
+
+    @classmethod
+    def create(cls, start: Numbers, scale: float = 0.3) -> "ConjugateMixing":
+        """q(P) at its prior, whose scale, in units of the start's root mean square, is only where learning starts."""
+        mean = jnp.asarray(start)
+        spread = scale * jnp.sqrt(jnp.mean(mean**2))
+        covariance = spread**2 * jnp.eye(mean.shape[1], dtype=mean.dtype)
+        return cls.of(mean, covariance, mean, jnp.log(spread), max(1, mean.shape[1] // 40))
+
+    @classmethod
+    def of(
+        cls,
+        mean: Float[Array, "D L"],
+        covariance: Float[Array, "L L"],
+        start: Float[Array, "D L"],
+        log_scale: Float[Array, ""],
+        every: int = 1,
+    ) -> "ConjugateMixing":
+        """With R and its eigenvalues and eigenvectors, which follow."""
+        second = mean.T @ mean + mean.shape[0] * covariance
+        values, vectors = jnp.linalg.eigh(second)
+        return cls(mean, covariance, start, log_scale, second, (values, vectors), every)
+
+    @property
+    def expected(self) -> Float[AnyArray, "D L"]:
+        return self.mean
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        return self.second
+
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        return self.eigen
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return m @ self.second @ m.T
+
+    def penalty(self) -> Float[Array, ""]:
+        """KL[q(P) || p(P)]; as a number, not to be differentiated: `natural_step` knows its derivatives."""
+        outputs, count = self.shape
+        precision = jnp.exp(-2 * self.log_scale)
+        squares = jnp.sum((self.mean - self.start) ** 2) + outputs * jnp.trace(self.covariance)
+        log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(self.covariance))).sum()
+        kl = 0.5 * (precision * squares + outputs * (count * (2 * self.log_scale - 1) - log_det))
+        return stop_gradient(kl)
+
+    def sample(self, key: PRNGKeyArray) -> PointMixing:
+        root = jnp.linalg.cholesky(self.covariance)
+        drawn = self.mean + jax.random.normal(key, self.mean.shape) @ root.T
+        return PointMixing(drawn, drawn, False)
+
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        """E[fᵀ C f], the same for every output."""
+        spread = ((mean @ self.covariance) * mean).sum(2)
+        spread = spread + variance @ ((turn.T @ self.covariance) * turn.T).sum(1)
+        return spread[..., None], spread
+
+    def natural_step(self, gradient: Mixing, gamma: Float[Array, ""] | float) -> "ConjugateMixing":
+        assert isinstance(gradient, ConjugateMixing)
+        outputs, count = self.shape
+        weak = jnp.exp(-2 * self.log_scale)
+        data = -(gradient.second + gradient.second.T)  # F/σ²
+        precision = (1 - gamma) * _inverse(self.covariance) + gamma * (data + weak * jnp.eye(count))
+        covariance = _inverse(precision)
+        slope = gradient.mean - self.mean @ data + weak * (self.start - self.mean)
+        mean = self.mean + gamma * slope @ covariance
+        squares = jnp.sum((mean - self.start) ** 2) + outputs * jnp.trace(covariance)
+        return self.of(mean, covariance, self.start, 0.5 * jnp.log(squares / (outputs * count)), self.every)
+
+
+def _inverse(matrix: Float[Array, "L L"]) -> Float[Array, "L L"]:
+    """Of a positive definite matrix."""
+    root = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(matrix), jnp.eye(len(matrix)), lower=True)
+    return root.T @ root
+
+
+def _leading(covariance: np.ndarray, count: int) -> Float[np.ndarray, "D L"]:
+    """The leading eigenvectors, scaled by the roots of their eigenvalues, each with its largest entry positive."""
+    if not 1 <= count <= len(covariance):
+        raise ValueError(f"the number of columns of P must lie between 1 and D_y = {len(covariance)}, got {count}")
+    values, vectors = np.linalg.eigh(covariance)
+    columns = vectors[:, ::-1][:, :count] * np.sqrt(np.maximum(values[::-1][:count], 0))
+    signs = np.sign(columns[np.abs(columns).argmax(0), np.arange(count)])
+    return columns * np.where(signs == 0, 1, signs)
+
+
+def grid_start(height: int, width: int, count: int, lengthscale: float = 1.0) -> Float[np.ndarray, "D L"]:
+    """P from a Matérn-5/2 kernel on the coordinates of a grid of outputs: pixels near each other go together."""
+    rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    place = np.stack([rows.ravel(), columns.ravel()], 1) / lengthscale
+    squared = ((place[:, None] - place) ** 2).sum(-1)
+    return _leading(np.asarray(Matern52.shape(jnp.asarray(squared)), dtype=float), count)
+
+
+def principal_start(y: Float[np.ndarray, "n D"], count: int) -> Float[np.ndarray, "D L"]:
+    """P from the data's principal directions."""
+    return _leading(np.atleast_2d(np.cov(np.asarray(y, float), rowvar=False, bias=True)), count)

@@ -1,0 +1,124 @@
+"""The model: its parts, and the kernel rows between the inputs of the GP and the inducing inputs.
+
+y = P f(h) + N(0, σ² s(x, w) I),    h = map(x, w),    w ~ p(w|x),    f a sparse Gaussian process
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..runtime.files import Stored
+from ..runtime.precision import require_wide, wide
+from .input_maps import InputMap
+from .inputs import Inputs
+from .kernels import Kernel
+from .latents import Latents
+from .likelihood import ConstantNoise, Likelihood
+from .mixing import Mixing
+from .prior import LatentPrior, StandardNormal
+
+
+class Model(Stored):
+    """The parts of y = P f(map(x, w)) + noise, and the inducing inputs Z of f.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k(h, h') of all Gaussian processes.
+    inducing_points : array of shape (M, D_h)
+        Z.
+    input_map : InputMap
+        h = map(x, w).
+    latents : Latents
+        q(w).
+    mixing : Mixing
+        P.
+    likelihood : Likelihood
+        The noise.
+    prior : LatentPrior
+        p(w|x).
+    jitter : float
+        What is added to the diagonal of Kzz, relative to it.
+    """
+
+    kernel: Kernel
+    inducing_points: Float[Array, "M h"]
+    input_map: InputMap
+    latents: Latents
+    mixing: Mixing
+    likelihood: Likelihood
+    prior: LatentPrior = eqx.field(default_factory=StandardNormal)
+    jitter: float = eqx.field(static=True, default=1e-6)
+
+    def __check_init__(self) -> None:
+        require_wide("Model")
+        width = self.input_map.out_dim(self.latents.dim)
+        if self.inducing_points.shape[1] != width:
+            raise ValueError(f"inducing_points have {self.inducing_points.shape[1]} columns; the map gives {width}")
+
+    @classmethod
+    def upgraded(cls, fields: dict[str, Any], written: int) -> dict[str, Any]:
+        """The fields of a model in a file of format 1, which had one σ² and no other prior than N(0, I)."""
+        if written == 1:
+            fields["likelihood"] = ConstantNoise(fields.pop("log_noise_variance"), fields.pop("learn_noise"))
+            fields["prior"] = StandardNormal()
+        return fields
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        """σ²."""
+        return self.likelihood.noise_variance
+
+    def penalty(self) -> Float[Array, ""]:
+        """What the bound loses for what the parts are uncertain of, q(u) and q(w) apart; in the widest float."""
+        parts = (self.input_map, self.mixing, self.kernel, self.latents, self.likelihood, self.prior)
+        return sum((part.penalty() for part in wide(parts)), jnp.zeros(()))
+
+    def gram(self) -> Float[Array, "M M"]:
+        """Kzz, with the only jitter there is, relative to its diagonal; in the widest float."""
+        kernel, z = wide((self.kernel, self.inducing_points))
+        gram = kernel.gram(z)
+        return gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
+
+    def cast(self, x: Inputs) -> Inputs:
+        """The inputs in the model's own type, whatever the data's is."""
+        return x._replace(dense=jnp.asarray(x.dense, self.inducing_points.dtype))
+
+
+class Factors(NamedTuple):
+    """k(h_nk, Z) = rows_x ⊙ rows_w, for latents that all data points share."""
+
+    rows_x: Float[Array, "n M"]
+    rows_w: Float[Array, "k M"]
+    diag: Float[Array, "n k"]
+
+
+def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Factors | None:
+    """The factors of the kernel rows, where the map leaves shared latents shared and the kernel separates."""
+    left, right = model.input_map.halves(context, w.astype(context.dtype))
+    split = left.shape[1]
+    pair = model.kernel.separate(split) if right.shape[0] == 1 else None
+    if pair is None:
+        return None
+    z = model.inducing_points
+    rows_x, rows_w = pair[0](left, z[:, :split]), pair[1](right[0], z[:, split:])
+    return Factors(*wide((rows_x, rows_w, pair[0].diag(left)[:, None] * pair[1].diag(right[0]))))
+
+
+def kernel_rows(
+    model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
+) -> tuple[Float[Array, "n k M"], Float[Array, "n k"]]:
+    """k(h_nk, Z) and k(h_nk, h_nk)."""
+    left, right = model.input_map.halves(context, w.astype(context.dtype))
+    n, (_, k, dim), split = len(left), right.shape, left.shape[1]
+    pair = model.kernel.separate(split) if split and k > 1 else None
+    if pair is not None:  # the part of the kernel that x alone decides, once a data point
+        z, moved = model.inducing_points, right.reshape(-1, dim)
+        rows = pair[0](left, z[:, :split])[:, None] * pair[1](moved, z[:, split:]).reshape(-1, k, len(z))
+        return wide((rows, pair[0].diag(left)[:, None] * pair[1].diag(moved).reshape(-1, k)))
+    h = model.input_map.join(context, w.astype(context.dtype))
+    flat = h.reshape(n * k, h.shape[2])
+    rows = wide(model.kernel(flat, model.inducing_points))
+    return rows.reshape(n, k, -1), wide(model.kernel.diag(flat)).reshape(n, k)

@@ -1,0 +1,40 @@
+"""A fully connected network with tanh layers: the recognition network, and what moves the latents."""
+
+from itertools import pairwise
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..runtime.files import Stored
+from ..runtime.randomness import entropy
+
+
+class MLP(Stored):
+    """h ↦ W_k tanh(... tanh(W_1 h + b_1)) + b_k, weights stored input × output."""
+
+    weights: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, " _"], ...]
+
+    @classmethod
+    def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":
+        """Xavier weights and zero biases; `last_scale` shrinks the last layer, so that the output starts near 0."""
+        shapes = list(pairwise(sizes))
+        rng = np.random.default_rng(entropy(key))  # NumPy's: nothing to compile
+        scales = [1.0] * (len(shapes) - 1) + [last_scale]
+        weights = tuple(
+            jnp.asarray(scale * (2 / (i + o)) ** 0.5 * rng.standard_normal((i, o)))
+            for scale, (i, o) in zip(scales, shapes, strict=True)
+        )
+        return cls(weights, tuple(jnp.asarray(np.zeros(o)) for _, o in shapes))
+
+    def after_first(self, product: Float[Array, "*n h"]) -> Float[Array, "*n out"]:
+        """The output, given the product W_1 h of the first layer, which the caller may know how to do cheaply."""
+        h = product + self.biases[0]
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            h = jnp.tanh(h) @ weight + bias
+        return h
+
+    def square_norm(self, by_fan_in: bool = False) -> Float[Array, ""]:
+        """The sum of the squared weights (not the biases); `by_fan_in` counts each layer as often as it has inputs."""
+        return jnp.sum(jnp.stack([(len(w) if by_fan_in else 1) * jnp.sum(w**2) for w in self.weights]))

@@ -1,0 +1,35 @@
+"""q(w|x, y): which latent a data point came from.
+
+free-form   q(w) ∝ exp(E_q(f) log p(y|x, w, f)) p(w|x), on nodes
+Gaussian    N(μ, Σ), from the recognition network, or by climbing the bound with everything else held fixed
+"""
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..inference.bound import evidence, whole
+from ..inference.posterior import VariationalPosterior
+from ..model.inputs import Inputs
+from ..model.latents import LatentPosterior
+from ..model.model import Model
+from ..runtime.blocks import in_blocks
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope
+
+ROWS_AT_ONCE = 1024
+
+
+def infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.ndarray, "n D"]) -> LatentPosterior:
+    """q(w_n) of new data points, given the trained model."""
+    with scope():
+        blocks = [(_infer(model, posterior, *part), n) for part, n in in_blocks((x, y), ROWS_AT_ONCE)]
+    parts = [jax.tree.map(np.asarray, part)._replace(nodes=None) for part, _ in blocks]
+    joined = jax.tree.map(lambda *a: np.concatenate([b[:n] for b, (_, n) in zip(a, blocks, strict=True)]), *parts)
+    nodes = blocks[0][0].nodes
+    return joined._replace(nodes=None if nodes is None else np.asarray(nodes))
+
+
+@compiled
+def _infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.ndarray, "n D"]) -> LatentPosterior:
+    return model.latents.infer(evidence(model, posterior, whole(x, y)))

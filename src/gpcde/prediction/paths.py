@@ -1,0 +1,104 @@
+"""Whole functions drawn from the posterior, by pathwise conditioning, and the densities they make.
+
+    f(h) = φ(h)ᵀ ω + k(h, Z) Lz⁻ᵀ (v - Lz⁻¹ φ(Z)ᵀ ω),     ω ~ N(0, I),   v ~ q(v),   u = Lz v
+
+φ are random Fourier features of the prior: cosines and sines at frequencies drawn from the kernel's spectrum. One
+draw of f, with every other part of the model drawn too where it is uncertain (`Part.sample`), is a function of (x, w)
+that can be evaluated anywhere, and so one density p(y|x, f) = sum_k π_k N(y | P f(x, w_k), σ² s I) for every x.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..density.components import Components
+from ..inference.forms import inverse_cholesky
+from ..inference.posterior import VariationalPosterior
+from ..model.inputs import Inputs
+from ..model.mixing import Directions
+from ..model.model import Model
+from ..runtime.blocks import in_blocks
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope, wide
+from .nodes import CLOUD, LINE, Nodes
+from .predictor import PAIRS_AT_ONCE, Mixture
+
+FEATURES = 1024
+"""Pairs of random features: the prior's own error is of the order of their number's root."""
+
+
+class Path(eqx.Module):
+    """One draw: the model with its uncertain parts drawn, and f along it."""
+
+    model: Model
+    frequencies: Float[Array, "h F"]
+    weights: Float[Array, "G L"]
+    correction: Float[Array, "M L"]
+    directions: Directions | None
+
+    def functions(self, x: Inputs, w: Float[Array, "k d"]) -> Float[Array, "n k L"]:
+        """f at every x and w."""
+        model, x = self.model, self.model.cast(x)
+        context = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.draw_dim)))
+        h = model.input_map.join(context, w[None])
+        n, k, width = h.shape
+        flat = h.reshape(n * k, width)
+        f = _features(flat, self.frequencies) @ self.weights
+        return (f + model.kernel(flat, model.inducing_points) @ self.correction).reshape(n, k, -1)
+
+    def components(self, x: Inputs) -> Components:
+        """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
+        # without the spread of f the components are narrower: more of them
+        nodes = Nodes.for_model(self.model, 4 * LINE - 3, 2 * CLOUD, uncertain=False)
+        # random features take more room than kernel rows
+        most = max(1, PAIRS_AT_ONCE // (4 * len(nodes.w)))
+        with scope():
+            blocks = [(_along(self, part, nodes).components(), n) for part, n in in_blocks(x, most)]
+        return Components.stacked([c.take(slice(n)) for c, n in blocks])
+
+
+def _features(h: Float[Array, "n h"], frequencies: Float[Array, "h F"]) -> Float[Array, "n G"]:
+    angle = h @ frequencies
+    return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+
+
+@compiled
+def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) -> Path:
+    """A draw of everything that is uncertain."""
+    keys = jax.random.split(key, 5)
+    model = wide(model)
+    q = posterior.resolve(model.mixing, model.noise_variance)
+    z = model.inducing_points
+    where, variance = model.kernel.frequencies(keys[0], z.shape[1], FEATURES)
+    weights = jax.random.normal(keys[1], (2 * FEATURES, q.mean.shape[1])) * jnp.sqrt(variance / FEATURES)
+    whitener = inverse_cholesky(model.gram())
+    v = q.sample(jax.random.normal(keys[2], q.mean.shape))
+    correction = whitener.T @ (v - whitener @ (_features(z, where) @ weights))
+    others = jax.random.split(jax.random.fold_in(key, 5), 3)
+    drawn = dataclasses.replace(
+        model,
+        input_map=model.input_map.sample(keys[3]),
+        mixing=model.mixing.sample(keys[4]),
+        likelihood=model.likelihood.sample(others[0]),
+        prior=model.prior.sample(others[1]),
+        latents=model.latents.sample(others[2]),
+    )
+    return Path(drawn, where, weights, correction, drawn.mixing.directions())
+
+
+@compiled
+def _along(path: Path, x: Inputs, nodes: Nodes) -> Mixture:
+    """p(y|x, f) of some rows."""
+    model, x = path.model, path.model.cast(x)
+    w = jnp.asarray(nodes.w)[None]
+    f = path.functions(x, w[0])
+    noise = model.noise_variance * jnp.exp(model.likelihood.log_scale(x, w))
+    log_weight = model.prior.log_weights(x, w, jnp.asarray(nodes.log_weight)[None])
+    if path.directions is None:
+        return Mixture(log_weight, f, jnp.broadcast_to(noise[..., None], (*f.shape[:2], 1)), None, noise)
+    basis, scale, right = path.directions
+    spread = jnp.broadcast_to(noise, f.shape[:2])
+    return Mixture(log_weight, f @ right.T * scale, spread[..., None], basis, spread)

@@ -1,0 +1,149 @@
+"""What is chosen where the user did not say, and that the user's word comes first."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpcde import GPCDE
+from gpcde.estimators.plan import BATCH, FEW_STEPS, FULL_BATCH, MANY_INPUTS, MANY_STEPS, MOST_STEPS, POINTS, Plan, choose
+
+
+def plan(rows: int = 100, dense: int = 2, outputs: int = 1, levels: tuple[int, ...] = (), **said: Any) -> Plan:
+    """For as many rows as told, of which a few are shown."""
+    z = np.random.default_rng(0).normal(size=(min(rows, 20), outputs))
+    return choose(GPCDE(**said).get_params(deep=False), rows, dense, levels, z)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inference", "latents"),
+    [(1, "free-form", 1), (2, "free-form", 2), (3, "amortised", 3), (9, "amortised", 4)],
+)
+def test_latents_follow_the_outputs(outputs: int, inference: str, latents: int) -> None:
+    design = plan(outputs=outputs).design
+    assert (design.inference, design.latent_dim, design.input_map) == (inference, latents, "bend")
+    assert design.mixing is None
+    if inference == "free-form":
+        assert (design.points, design.rule) == (POINTS[latents], "even")
+    else:
+        assert (design.expectation, design.draws) == ("importance", 10)
+
+
+@pytest.mark.parametrize(
+    ("said", "inference", "latents"),
+    [
+        ({"latent_dim": 2}, "free-form", 2),
+        ({"latent_dim": 3}, "amortised", 3),
+        ({"inference": "gaussian"}, "gaussian", 1),
+        ({"inference": "gaussian", "latent_dim": 6}, "gaussian", 6),
+        ({"inference": "amortised"}, "amortised", 1),
+        ({"inference": "none"}, "none", 0),
+    ],
+)
+def test_the_users_latents_come_first(said: dict[str, Any], inference: str, latents: int) -> None:
+    design = plan(**said).design
+    assert (design.inference, design.latent_dim) == (inference, latents)
+
+
+def test_free_form_stays_in_two_dimensions_however_many_outputs() -> None:
+    assert plan(outputs=5, inference="free-form").design.latent_dim == 2
+
+
+@pytest.mark.parametrize(
+    ("dense", "levels", "said", "expected"),
+    [
+        (MANY_INPUTS, (), {}, ("bend", 0)),
+        (MANY_INPUTS + 1, (), {}, ("bend", 10)),
+        (3, (2, 5), {}, ("bend", 3 + 1 + 2)),
+        (0, (2,), {}, ("bend", 1)),
+        (0, (1,), {}, ("bend", 1)),
+        (9, (7, 7), {}, ("bend", 10)),
+        (3, (), {"input_dim": 2}, ("bend", 2)),
+        (3, (), {"input_map": "project"}, ("project", 3)),
+        (3, (4,), {"input_map": "project", "input_dim": 1}, ("project", 1)),
+        (3, (4,), {"input_map": "warp"}, ("warp", 0)),
+        (40, (), {"input_map": "concatenate"}, ("concatenate", 0)),
+        (3, (), {"inference": "none"}, ("concatenate", 0)),
+        (3, (4,), {"inference": "none"}, ("project", 5)),
+    ],
+)
+def test_inputs_go_through_a_where_they_are_many_or_categories(
+    dense: int, levels: tuple[int, ...], said: dict[str, Any], expected: tuple[str, int]
+) -> None:
+    design = plan(dense=dense, levels=levels, **said).design
+    assert (design.input_map, design.input_dim) == expected
+    assert design.levels == levels
+    assert design.projects == (expected[1] > 0)
+
+
+def test_few_rows_are_seen_whole_and_many_in_batches() -> None:
+    """By how many pairs of rows and nodes a step would look at."""
+    most = FULL_BATCH // POINTS[1]
+    few, many = plan(most), plan(most + 1)
+    assert (few.batch_size, few.exact, few.steps, few.gammas) == (most, True, FEW_STEPS, (1.0, 1.0))
+    assert not many.exact
+    assert many.batch_size * POINTS[1] <= BATCH
+    assert many.batch_size > 32
+    assert many.gammas[0] < 1
+    assert many.rates < few.rates
+    assert [plan(n).steps for n in (most + 1, 40_000, 10**6)] == [MANY_STEPS, 2_000, MOST_STEPS]
+    assert plan(10**6, outputs=2).batch_size * POINTS[2] ** 2 <= BATCH
+    assert plan(10**6, outputs=2).batch_size < many.batch_size
+
+
+def test_a_step_that_draws_is_not_exact() -> None:
+    """A drawn A or w makes the bound noisy, and q(u) must not jump to each batch's optimum."""
+    assert plan().exact
+    assert plan(inference="none").exact
+    for noisy in (plan(inference="amortised"), plan(inference="gaussian"), plan(levels=(3,)), plan(batch_size=50)):
+        assert not noisy.exact
+        assert noisy.gammas[0] < 1
+        assert noisy.steps > FEW_STEPS
+
+
+def test_the_users_sizes_come_first() -> None:
+    said = plan(1000, n_inducing=17, batch_size=33, max_steps=7)
+    assert (said.design.inducing, said.batch_size, said.steps) == (17, 33, 7)
+    assert plan(1000, kernel="matern52").design.kernel == "matern52"
+    assert plan(5, n_inducing=17, batch_size=33).design.inducing == 5
+    assert plan(5, batch_size=33).batch_size == 5
+
+
+def test_more_rows_get_more_inducing_points() -> None:
+    counts = [plan(rows).design.inducing for rows in (3, 100, 800, 100_000)]
+    assert counts == sorted(counts)
+    assert counts[0] == 3
+    assert all(count % 8 == 0 for count in counts[1:])
+    assert plan(dense=8).design.inducing > plan(dense=1).design.inducing
+
+
+def test_the_mixing_starts_at_the_principal_directions() -> None:
+    z = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 5.0, 2.0]
+    design = choose(GPCDE(output_dim=2).get_params(deep=False), 50, 1, (), z).design
+    assert design.mixing is not None
+    values, vectors = np.linalg.eigh(np.cov(z.T, bias=True))
+    best = vectors[:, :0:-1] @ np.diag(values[:0:-1]) @ vectors[:, :0:-1].T
+    np.testing.assert_allclose(design.mixing @ design.mixing.T, best, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"inference": "exact"}, "inference must be one of"),
+        ({"input_map": "none"}, "input_map must be one of"),
+        ({"kernel": "sine"}, "kernel must be one of"),
+        ({"output_dim": 2}, "output_dim must be at most the 1 columns of y, got 2"),
+        ({"input_map": "concatenate", "input_dim": 2}, "input_dim is the number of rows of A"),
+        ({"input_map": "concatenate", "levels": (3,)}, "categories need input_map="),
+        ({"input_map": "bend", "inference": "none"}, "inference must not be 'none'"),
+        ({"inference": "free-form", "latent_dim": 3}, "one or two latent dimensions"),
+        *[
+            ({name: value}, f"{name} must be a positive integer, or None.*got {value}")
+            for name in ("latent_dim", "n_inducing", "input_dim", "output_dim", "max_steps", "batch_size")
+            for value in (0, -1, True)
+        ],
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(**said)

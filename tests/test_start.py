@@ -1,0 +1,226 @@
+"""Where training starts: the guess of w, the places of categories, and that the latents are in use at once."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from gpcde.inference.bound import whole
+from gpcde.inference.start import Design, _mixing, gaussianised, projection_start, start
+from gpcde.model.inputs import Inputs, make_inputs
+from gpcde.model.latents import GaussianLatents
+from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
+from gpcde.inference.schedule import Geometric
+from gpcde.inference.training import Trainer, train
+
+
+def two_branches(n: int, seed: int = 0) -> tuple[Inputs, np.ndarray]:
+    """y = ±1 + x/2 + a little noise: what w must explain has two modes."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.7, 1.7, (n, 1))
+    y = rng.choice([-1.0, 1.0], (n, 1)) + 0.5 * x + 0.1 * rng.standard_normal((n, 1))
+    return make_inputs(x), (y - y.mean()) / y.std()
+
+
+def final_bound(x: Inputs, y: np.ndarray, design: Design) -> float:
+    key = jax.random.key(0)
+    state = start(key, x, y, design)
+    exact = design.inference == "free-form" or design.expectation == "closed"
+    trainer = Trainer.create(len(y), Geometric.create(0.01, 0.002, 200), 1.0 if exact else 0.2)
+    return train(trainer, key, state, whole(x, y), 200, len(y))[1][-1].bound
+
+
+def test_guess_of_w_has_normal_scores_in_the_order_of_the_residuals() -> None:
+    rng = np.random.default_rng(1)
+    residuals = rng.exponential(size=(500, 1))
+    w = gaussianised(rng, residuals, 1)
+    assert kstest(w[:, 0], "norm").statistic < 0.01
+    assert np.array_equal(np.argsort(w[:, 0]), np.argsort(residuals[:, 0])) or np.array_equal(
+        np.argsort(-w[:, 0]), np.argsort(residuals[:, 0])
+    )
+
+
+def test_guess_of_w_has_uncorrelated_columns_and_random_ones_where_outputs_are_too_few() -> None:
+    rng = np.random.default_rng(2)
+    residuals = rng.standard_normal((2000, 2)) @ np.array([[1.0, 0.9], [0.0, 0.3]])
+    w = gaussianised(rng, residuals, 3)
+    assert np.abs(np.corrcoef(w.T) - np.eye(3)).max() < 0.1
+
+
+def test_levels_with_like_outputs_start_near_each_other() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 4, 400)
+    centre = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 1.0], [5.0, 1.1]])
+    y = centre[codes] + 0.1 * rng.standard_normal((400, 2))
+    design = Design(input_map="project", input_dim=2, levels=(4,))
+    mean, _ = projection_start(jax.random.key(0), design, whole(make_inputs(codes=codes, levels=(4,)), y))
+    distance = np.linalg.norm(np.asarray(mean)[:, None] - np.asarray(mean), axis=2)
+    assert max(distance[0, 1], distance[2, 3]) < 0.3 * distance[0, 2]
+
+
+LATENT_KINDS: list[dict[str, Any]] = [
+    {"inference": "free-form", "points": 40},
+    {"inference": "amortised", "draws": 5},
+    {"inference": "amortised", "expectation": "importance", "draws": 5},
+    {"inference": "gaussian", "expectation": "closed"},
+    {"inference": "free-form", "points": 40, "input_map": "warp"},
+]
+
+
+@pytest.mark.parametrize("kind", LATENT_KINDS, ids=lambda k: "-".join(str(v) for v in k.values()))
+def test_latents_do_not_collapse(kind: dict[str, Any]) -> None:
+    """Two well separated modes are worth about log(sd/noise) nats a point; a model that ignores w has none of it."""
+    x, y = two_branches(150)
+    without = final_bound(x, y, Design("none", inducing=15))
+    assert final_bound(x, y, Design(inducing=25, **kind)) > without + 0.1
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design(inducing=30, points=20),
+        Design("amortised", latent_dim=3, inducing=30, trials=1),
+        Design("gaussian", latent_dim=2, full_covariance=True, inducing=30, trials=1),
+        Design(inducing=30, points=20, kernel="matern52", dtype="float32", trials=1),
+    ],
+    ids=["free-form", "amortised", "gaussian", "float32"],
+)
+def test_twenty_rows_and_more_inducing_inputs_than_rows(design: Design) -> None:
+    x, y = two_branches(20)
+    state = start(jax.random.key(0), x, y, design)
+    assert state.model.inducing_points.shape[0] == 30
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {np.dtype(design.dtype)}
+    trainer = Trainer.create(20, 0.01, 1.0)
+    _, records = train(trainer, jax.random.key(1), state, whole(x, y), 20, 20)
+    assert np.isfinite(records[-1].bound)
+
+
+def test_equal_rows_and_constant_outputs_give_a_finite_start() -> None:
+    x, y = make_inputs(np.zeros((30, 2))), np.zeros((30, 1))
+    state = start(jax.random.key(0), x, y, Design(inducing=10, points=20, trials=1))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+
+
+def test_categories_and_mixing_and_no_inputs_have_a_start() -> None:
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 3, 60)
+    y = rng.standard_normal((60, 9)) + codes[:, None]
+    design = Design(
+        "amortised",
+        latent_dim=2,
+        inducing=12,
+        input_map="project",
+        input_dim=2,
+        levels=(3,),
+        mixing=grid_start(3, 3, 4),
+    )
+    x = make_inputs(codes=codes, levels=(3,))
+    state = start(jax.random.key(0), x, y, design)
+    assert np.isfinite(train(Trainer.create(60), jax.random.key(0), state, whole(x, y), 5, 60)[1][-1].bound)
+    nothing = make_inputs(rows=60)
+    lvm = start(
+        jax.random.key(0), nothing, y, Design("gaussian", latent_dim=2, inducing=12, expectation="closed", trials=1)
+    )
+    assert isinstance(lvm.model.latents, GaussianLatents)
+    # the start must know the classes: the first component of y is the code
+    assert lvm.local is not None
+    assert abs(np.corrcoef(np.asarray(lvm.local.value[:, 0]), codes)[0, 1]) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("fixed", PointMixing), ("map", PointMixing), ("gaussian", GaussianMixing), ("conjugate", ConjugateMixing)],
+)
+def test_the_mixing_is_of_the_kind_asked_for(name: str, kind: type[Mixing]) -> None:
+    p = grid_start(2, 2, 3)
+    mixing = _mixing(Design(mixing=p, mixing_posterior=name), 4)
+    assert type(mixing) is kind
+    np.testing.assert_array_equal(mixing.apply(jnp.eye(3)).T, p)
+    if isinstance(mixing, PointMixing):
+        assert mixing.learn == (name == "map")
+    assert isinstance(_mixing(Design(mixing_posterior=name), 4), Identity)
+    with pytest.raises(ValueError, match="mixing has 4 rows, but y has 5 columns"):
+        _mixing(Design(mixing=p, mixing_posterior=name), 5)
+
+
+def test_a_start_with_a_conjugate_mixing_keeps_its_prior_where_it_was() -> None:
+    rng = np.random.default_rng(6)
+    x, p = rng.normal(size=(40, 1)), grid_start(2, 2, 2)
+    y = np.sin(2 * x) @ p[:, :1].T + 0.1 * rng.normal(size=(40, 4))
+    design = Design("none", inducing=10, mixing=p, mixing_posterior="conjugate", dtype="float32")
+    state = start(jax.random.key(0), make_inputs(x), y, design)
+    mixing = state.model.mixing
+    assert isinstance(mixing, ConjugateMixing)
+    np.testing.assert_array_equal(mixing.start, np.float32(p))
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {np.dtype("float32")}
+    _, records = train(Trainer.create(40), jax.random.key(1), state, whole(make_inputs(x), y), 5, 40)
+    assert np.isfinite(records[-1].bound)
+
+
+def test_start_does_not_grow_with_the_data() -> None:
+    """A million rows are looked at through a sample: no array of the state has as many."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((1_000_000, 3))
+    y = x[:, :1] + rng.standard_normal((1_000_000, 1))
+    state = start(jax.random.key(0), make_inputs(x), y, Design("amortised", inducing=20, trials=1))
+    assert max(leaf.size for leaf in jax.tree.leaves(state)) < 10_000
+    # and q(u) stands for them all: sum_n a_nᵀ a_n = tr G, and each a_nᵀ a_n is nearly k(h, h)
+    total = float(jnp.trace(state.posterior.G)) / 1_000_000  # type: ignore[union-attr]
+    assert 0.1 < total / float(state.model.kernel.diag(jnp.zeros((1, 4)))[0]) <= 1.001
+
+
+def test_the_same_key_gives_the_same_start() -> None:
+    x, y = two_branches(50)
+    design = Design("amortised", inducing=10, trials=2)
+    one, two = (start(jax.random.key(7), x, y, design) for _ in range(2))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"inference": "magic"}, "inference"),
+        ({"latent_dim": 0}, "latent_dim"),
+        ({"input_map": "project"}, "input_dim"),
+        ({"input_map": "warp", "inference": "none"}, "warp"),
+        ({"levels": (3,)}, "categories"),
+        ({"inducing": 0}, "inducing"),
+        ({"kernel": "cubic"}, "kernel"),
+        ({"mixing_posterior": "magic"}, "mixing_posterior"),
+        ({"inference": "amortised", "expectation": "closed", "kernel": "matern52"}, "closed"),
+        ({"inference": "gaussian", "expectation": "closed", "input_map": "warp"}, "closed"),
+        ({"latent_dim": 3}, "Gaussian q\\(w\\)"),
+    ],
+)
+def test_a_design_that_makes_no_sense_is_refused(options: dict[str, Any], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        Design(**options)
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    x, y = two_branches(30)
+    with pytest.raises(ValueError, match="row for each"):
+        start(jax.random.key(0), x, y[:20], Design(inducing=10))
+    with pytest.raises(ValueError, match="row for each"):
+        whole(x, y[:20])
+    codes = make_inputs(codes=np.arange(30) % 5, levels=(5,))
+    with pytest.raises(ValueError, match="levels"):
+        start(jax.random.key(0), codes, y, Design(inducing=10, input_map="project", input_dim=1, levels=(3,)))
+
+
+def test_a_constant_output_with_categories_has_a_start() -> None:
+    x = make_inputs(codes=np.arange(30) % 3, levels=(3,))
+    design = Design(inducing=6, input_map="project", input_dim=1, levels=(3,), points=10, trials=1)
+    state = start(jax.random.key(0), x, np.zeros((30, 1)), design)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+
+
+def test_inducing_inputs_pair_contexts_and_latents_at_random() -> None:
+    """Contexts come sorted where few differ, and normal quantiles do too: paired in order they would lie on a line."""
+    x, y = two_branches(40)
+    z = np.asarray(start(jax.random.key(0), x, y, Design(inducing=40, points=20, trials=1)).model.inducing_points)
+    assert abs(np.corrcoef(z.T)[0, 1]) < 0.5
