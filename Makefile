@@ -9,12 +9,13 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

@@ -24,69 +24,75 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpcde.inference import bound as _bound
-from gpcde.model import input_maps as _input_maps
-from gpcde.model import kernels as _kernels
-from gpcde.model import latents as _latents
-from gpcde.model import mixing as _mixing
-from gpcde.model import networks as _networks
-from gpcde.prediction import predictor as _predict
-from gpcde.inference import training as _train
-from gpcde.model.inputs import make_inputs
-from gpcde.runtime.precision import scope
-from gpcde.inference.schedule import Geometric, Minibatches
+from gpcde import scope
+from gpcde.inference import Batch, Draws, Geometric, Minibatches, State, Trainer
+from gpcde.inference.training import run_chunk
+from gpcde.model import (
+    MLP,
+    RBF,
+    Concatenate,
+    ConstantNoise,
+    FreeForm,
+    GaussianLatents,
+    Identity,
+    Model,
+    PointMixing,
+    Project,
+    make_inputs,
+)
+from gpcde.prediction import Nodes, Predictor
 
 WORKLOAD = ARGS.workload
 C = common.WORKLOADS[WORKLOAD]
 V = common.init_values(WORKLOAD, ARGS.dtype)
 
 
-def build_model() -> _bound.Model:
+def build_model() -> Model:
     """The model at the peers' initial values."""
     if "encoder" in V:
-        network = _networks.MLP(*(tuple(jnp.asarray(layer[i]) for layer in V["encoder"]) for i in (0, 1)))
-        latents = _latents.GaussianLatents(network, C["Dw"])
+        network = MLP(*(tuple(jnp.asarray(layer[i]) for layer in V["encoder"]) for i in (0, 1)))
+        latents = GaussianLatents(network, C["Dw"])
     else:
-        latents = _latents.FreeForm.create(1, C["Q"])
+        latents = FreeForm.create(1, C["Q"])
     if "C" in C:
-        input_map = _input_maps.Project(jnp.asarray(V["A_mean"]), jnp.asarray(V["A_logstd"]))
-        mixing = _mixing.PointMixing.create(V["P"].T, precision=0.0)
+        input_map = Project(jnp.asarray(V["A_mean"]), jnp.asarray(V["A_logstd"]))
+        mixing = PointMixing.create(V["P"].T, precision=0.0)
     else:
-        input_map, mixing = _input_maps.Concatenate(C["Dx"]), _mixing.Identity(C["Dy"])
-    kernel = _kernels.RBF.create(C["Dx"] + C["Dw"], V["lengthscales"], V["variance"])
-    model = _bound.Model(kernel, V["Z"], input_map, latents, mixing, np.log(V["noise"]), jitter=V["jitter"])
+        input_map, mixing = Concatenate(C["Dx"]), Identity(C["Dy"])
+    kernel = RBF.create(C["Dx"] + C["Dw"], V["lengthscales"], V["variance"])
+    noise = ConstantNoise.create(V["noise"])
+    model = Model(kernel, jnp.asarray(V["Z"]), input_map, latents, mixing, noise, jitter=V["jitter"])
     return jax.tree.map(lambda a: jnp.asarray(a, ARGS.dtype) if eqx.is_inexact_array_like(a) else a, model)
 
 
-def load(seed: int = 0) -> _bound.Batch:
+def load(seed: int = 0) -> Batch:
     data = common.make_data(WORKLOAD, ARGS.dtype, seed)
     if "C" in C:
         x = make_inputs(codes=data["labels"], levels=(C["C"],))
         x = x._replace(dense=x.dense.astype(ARGS.dtype))
     else:
         x = make_inputs(data["X"])
-    return jax.tree.map(jnp.asarray, _bound.Batch(x, data["Y"], np.arange(C["N"], dtype=np.int32)))
+    return jax.tree.map(jnp.asarray, Batch(x, data["Y"], np.arange(C["N"], dtype=np.int32), np.ones(C["N"])))
 
 
-def check(trainer: _train.Trainer, state: _train.State, data: _bound.Batch) -> None:
-    """The peers' --check: the loss of the first batch with given noise, before and after natural steps."""
-    index = jnp.arange(C["B"])
-    batch = _bound.Batch(data.x.take(index), data.y[index], index)
+def check(trainer: Trainer, state: State, data: Batch) -> None:
+    """The peers' --check: the loss of the first batch with given draws, before and after natural steps."""
+    batch = data.take(jnp.arange(C["B"]))
     context = V["eps_A"][np.asarray(batch.x.codes[:, 0])] if "C" in C else np.zeros((C["B"], 0))
     latent = V["eps_w"][:, None] if "eps_w" in V else np.zeros((C["B"], 0, 0))
-    noise = _bound.Noise(jnp.asarray(context, ARGS.dtype), jnp.asarray(latent, ARGS.dtype))
+    draws = Draws(jnp.asarray(context, ARGS.dtype), jnp.asarray(latent, ARGS.dtype))
     losses = []
     for _ in range(4):
-        terms, gradients = trainer.gradients(noise, state, batch)
+        terms, gradients = trainer.gradients(draws, state, batch)
         losses.append(-float(terms.bound))
-        posterior = _train.natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, C["gamma"])
+        posterior = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, C["gamma"])
         state = eqx.tree_at(lambda s: s.posterior, state, posterior)
     print("check gpcde", WORKLOAD, ARGS.dtype, losses)
 
 
 def main() -> None:
     rate = Geometric.create(0.01, 0.01 * 0.98**100, 100_000)
-    trainer = _train.Trainer.create(C["N"], rate, C["gamma"])
+    trainer = Trainer.create(C["N"], rate, C["gamma"])
     state, data = trainer.init(build_model()), load()
     if ARGS.check:
         return check(trainer, state, data)
@@ -96,20 +102,20 @@ def main() -> None:
 
     def many(count: int) -> float:
         rows = jnp.asarray(batches(int(current[0].step), count))
-        chunk = _train.run_chunk(trainer, key, current[0], data, rows, jnp.asarray(count))
+        chunk = run_chunk(trainer, key, current[0], data, rows, jnp.asarray(count))
         current[0] = chunk.state
         return -float(chunk.bounds[count - 1])
 
     predict = None
     if WORKLOAD == "b":
         test = load(seed=7)
-        x, y = test.x.take(slice(C["T"])), test.y[: C["T"]]
-        w = jnp.asarray(np.random.default_rng(3).standard_normal((C["S"], C["Dw"])), ARGS.dtype)
+        x, y = test.x.take(slice(C["T"])), np.asarray(test.y[: C["T"]])
+        w = np.random.default_rng(3).standard_normal((C["S"], C["Dw"])).astype(ARGS.dtype)
+        nodes = Nodes(w, np.full(C["S"], -np.log(C["S"])))
 
         def predict() -> np.ndarray:
             state = current[0]
-            log_weight = jnp.full(C["S"], -np.log(C["S"]))
-            return np.asarray(_predict.log_density(state.model, state.posterior, x, y, w, log_weight))
+            return Predictor.create(state.model, state.posterior, nodes).log_density(x, y)
 
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax")}
     common.run(ARGS, "gpcde", versions, lambda: many(1), predict, None if ARGS.single else many)

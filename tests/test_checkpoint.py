@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import gpcde
-from gpcde import GPCDE, _gpcde, _watch
+from gpcde import GPCDE
+from gpcde.estimators import gpcde as estimator
+from gpcde.estimators import monitor
+from gpcde.inference import Record
 from small import QUICK, assert_same_model, fitted, rows
 
 X, Y = rows()
@@ -23,8 +26,8 @@ class Crash(Exception):
     pass
 
 
-def crash_at(step: int) -> Callable[[GPCDE, gpcde.Record], None]:
-    def crash(model: GPCDE, record: gpcde.Record) -> None:
+def crash_at(step: int) -> Callable[[GPCDE, Record], None]:
+    def crash(model: GPCDE, record: Record) -> None:
         if record.step == step:
             raise Crash
 
@@ -33,7 +36,7 @@ def crash_at(step: int) -> Callable[[GPCDE, gpcde.Record], None]:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_watch, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(monitor, "CHECKPOINT_SECONDS", -1.0)
 
 
 @pytest.mark.usefixtures("often")
@@ -48,7 +51,7 @@ def test_an_interrupted_fit_resumes_as_if_nothing_had_been(tmp_path: Path, monke
     assert seen == [150, 200]
     assert_same_model(resumed, whole_fit)
 
-    monkeypatch.setattr(_gpcde, "train", None)
+    monkeypatch.setattr(estimator, "train", None)
     assert_same_model(GPCDE(**settings).fit(X, Y), whole_fit)
 
 
@@ -101,6 +104,8 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
             other.fit(X, Y)
     with pytest.raises(ValueError, match="belongs to other data or settings"):
         quick(checkpoint=path).fit(X, Y + X[:, 0])
+    with pytest.raises(ValueError, match="belongs to other data or settings"):
+        quick(checkpoint=path).fit(X, Y, np.linspace(1, 2, len(Y)))
     fitted("mdn")[0].save(path)
     with pytest.raises(ValueError, match="belongs to other data or settings"):
         quick(checkpoint=path).fit(X, Y)

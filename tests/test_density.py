@@ -1,5 +1,6 @@
 """The batch of densities in the user's units: against scipy, whatever the transform, the blocks and the shapes."""
 
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -8,9 +9,9 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, lognorm, multivariate_normal, norm
 
-from gpcde.density import conditional as _density
-from gpcde.density.conditional import ConditionalDensity
+from gpcde.density import conditional
 from gpcde.density.components import Components
+from gpcde.density.conditional import ConditionalDensity, Source
 from gpcde.density.transforms import KINDS, OutputTransform
 
 N, K, D = 5, 3, 3
@@ -213,9 +214,9 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def recorded(c: Components, asked: list[int]) -> Callable[[np.ndarray], Components]:
+def recorded(c: Components, asked: list[int]) -> Source:
     """A source that notes how many rows it is asked for."""
-    return lambda rows: asked.append(len(rows)) or c.take(rows)  # type: ignore[func-returns-value]
+    return Source(lambda rows: asked.append(len(rows)) or c.take(rows))  # type: ignore[func-returns-value]
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
@@ -226,9 +227,9 @@ def test_the_size_of_blocks_does_not_matter(
     """All at once; then in blocks of a row or two, made anew each time."""
     c, asked = make_components(form), list[int]()
     together = answer(ConditionalDensity(c, make_transform(kind)))
-    monkeypatch.setattr(_density, "NUMBERS_AT_ONCE", 12)
-    monkeypatch.setattr(_density, "KEPT", 0)
-    monkeypatch.setattr(_density, "FIRST_ROWS", 1)
+    monkeypatch.setattr(conditional, "NUMBERS_AT_ONCE", 12)
+    monkeypatch.setattr(conditional, "KEPT", 0)
+    monkeypatch.setattr(conditional, "FIRST_ROWS", 1)
     got = answer(ConditionalDensity(recorded(c, asked), make_transform(kind), N))
     assert 0 < max(asked) < N
     np.testing.assert_allclose(got, together, rtol=1e-9, atol=1e-12)
@@ -241,6 +242,48 @@ def test_a_small_density_is_made_once() -> None:
     for answer in ANSWERS.values():
         answer(density)
     assert asked == [N]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_quick_log_density_is_asked_and_is_in_the_users_units(form: str, kind: str, outputs: int) -> None:
+    """Of all rows and of some: as the components have it, which are not made; outside the support there is nothing."""
+    c, t = make_components(form, outputs=outputs), make_transform(kind, outputs)
+    made: list[int] = []
+    quick = recorded(c, made)._replace(log_pdf=lambda rows, z: c.take(rows).log_pdf(z[:, None])[:, 0])
+    density, plain = ConditionalDensity(quick, t, N), ConditionalDensity(c, t)
+    y = t.from_standard(np.random.default_rng(1).normal(size=(N, outputs)))
+    rows = np.array([4, 0, 0])
+    np.testing.assert_allclose(density.log_pdf(y), plain.log_pdf(y), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(density[rows].log_pdf(y[rows]), plain.log_pdf(y)[rows], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(density[1:][::2].log_pdf(y[1::2]), plain.log_pdf(y)[1::2], rtol=1e-12, atol=1e-12)
+    if kind != "identity":
+        np.testing.assert_array_equal(density.log_pdf(ENDS[kind][0] - 1), -np.inf)
+    assert not made
+    for columns in ([0], list(range(outputs))):  # a marginal has no quick way
+        got = density.marginal(columns).log_pdf(y[:, columns])
+        np.testing.assert_allclose(got, plain.marginal(columns).log_pdf(y[:, columns]), rtol=1e-12, atol=1e-12)
+    assert made
+
+
+def test_no_rows_have_no_log_density() -> None:
+    """Neither by the quick way nor by the components."""
+    c = make_components("axes")
+    never = Source(c.take, lambda rows, z: pytest.fail("there is nothing to ask"))
+    for density in (
+        ConditionalDensity(c, make_transform("identity")),
+        ConditionalDensity(never, make_transform("log"), N),
+    ):
+        assert density[:0].log_pdf(np.zeros((0, D))).shape == (0,)
+
+
+def test_it_is_sent_about_as_its_components() -> None:
+    """A function that makes them cannot be pickled."""
+    quick = Source(make_components("own").take, lambda rows, z: np.zeros(len(rows)))
+    density = pickle.loads(pickle.dumps(ConditionalDensity(quick, make_transform("log"), N)))
+    y = np.linspace(0.1, 0.9, N * D).reshape(N, D)
+    np.testing.assert_array_equal(density.log_pdf(y), make("own", "log").log_pdf(y))
 
 
 @pytest.mark.parametrize("rows", [3, -1, slice(1, 4), [4, 0, 0], np.array([True, False, True, True, False])])
@@ -287,7 +330,7 @@ def test_shapes_follow_those_of_y() -> None:
         (lambda d: d.energy_score(0.0, -1), "positive integer, got -1"),
         (lambda d: d.marginal([1, -2]), "different"),
         (lambda d: d.marginal([]), "name one output"),
-        (lambda d: ConditionalDensity(lambda rows: d.components(), make_transform("log")), "needs n_rows"),
+        (lambda d: ConditionalDensity(Source(lambda rows: d.components()), make_transform("log")), "needs n_rows"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call: Callable[[ConditionalDensity], object], message: str) -> None:
@@ -306,5 +349,5 @@ def test_many_components_have_the_same_crps(monkeypatch: pytest.MonkeyPatch) -> 
     density = ConditionalDensity(make_components("axes"), make_transform("identity"))
     y = density.sample(1, 0)[:, 0]
     exact = density.crps(y)
-    monkeypatch.setattr(_density, "MANY_COMPONENTS", 0)
+    monkeypatch.setattr(conditional, "MANY_COMPONENTS", 0)
     np.testing.assert_allclose(density.crps(y), exact, rtol=1e-6)

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import logsumexp
 
 from gpcde.inference import forms as _forms
-from gpcde.runtime.compilation import compiled
 from gpcde.inference.forms import inverse_cholesky, quadratic_form, separable_log_sum, unwhitened
+from gpcde.runtime.compilation import compiled
 
 N, K, M, D = 7, 3, 4, 2
 
@@ -50,10 +50,16 @@ def naive_quadratic(rows: jax.Array, matrix: jax.Array, pull: jax.Array) -> jax.
 
 
 def naive_log_sum(
-    rows_x: jax.Array, rows_w: jax.Array, matrix: jax.Array, pull: jax.Array, offset: jax.Array, precision: jax.Array
+    rows_x: jax.Array,
+    rows_w: jax.Array,
+    matrix: jax.Array,
+    pull: jax.Array,
+    offset: jax.Array,
+    precision: jax.Array,
+    weight: jax.Array,
 ) -> jax.Array:
     form = naive_quadratic(rows_x[:, None] * rows_w, matrix, pull)
-    return jax.nn.logsumexp(offset + precision * form, axis=1).sum()
+    return (weight * jax.nn.logsumexp(offset + precision * form, axis=1)).sum()
 
 
 def naive_unwhitened(gram: jax.Array, quadratic: jax.Array, linear: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -62,8 +68,10 @@ def naive_unwhitened(gram: jax.Array, quadratic: jax.Array, linear: jax.Array) -
 
 
 def log_sum_arguments(n: int = N, k: int = K) -> tuple[jax.Array, ...]:
-    rows = normal(n, M), normal(k, M, seed=1)
-    return arrays(*rows, symmetric(M), normal(n, M, seed=2), normal(n, k, seed=3), np.asarray(0.7))
+    """Precisions that differ from point to point and from node to node, and weights, one of them zero."""
+    rows, precision = (normal(n, M), normal(k, M, seed=1)), np.exp(0.3 * normal(n, k, seed=4) - 0.4)
+    weight = np.arange(n) / 3
+    return arrays(*rows, symmetric(M), normal(n, M, seed=2), normal(n, k, seed=3), precision, weight)
 
 
 def test_quadratic_form_and_its_derivatives() -> None:
@@ -75,32 +83,51 @@ def test_quadratic_form_and_its_derivatives() -> None:
 
 @pytest.mark.parametrize("rows_at_once", [2500, 6, 1], ids=["one block", "padded", "below one"])
 def test_separable_log_sum_and_its_derivatives(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven points in blocks of seven, of two (so that one place is empty) and of one."""
+    """Seven points in blocks of seven, of two (so that one place is empty) and of one; by all but the weights."""
     monkeypatch.setattr(_forms, "ROWS_AT_ONCE", rows_at_once)
-    scale = 1.3
-    agree(lambda *a: scale * separable_log_sum(*a), lambda *a: scale * naive_log_sum(*a), log_sum_arguments())
+    scale, (*args, weight) = 1.3, log_sum_arguments()
+    agree(lambda *a: scale * separable_log_sum(*a, weight), lambda *a: scale * naive_log_sum(*a, weight), tuple(args))
+
+
+def test_a_weight_is_how_often_a_point_counts() -> None:
+    """Points of weight 2 are there twice, points of weight 0 not at all: in the value and in what sums over points."""
+    *args, _ = log_sum_arguments()
+    x, w, matrix, pull, offset, precision = args
+    repeated = np.array([0, 0, 1, 3, 3, 6])
+    weight = jnp.asarray(np.bincount(repeated, minlength=N).astype(float))
+    both = compiled(jax.value_and_grad(separable_log_sum, (1, 2)))
+    value, gradients = both(*args, weight)
+    some = x[repeated], w, matrix, pull[repeated], offset[repeated], precision[repeated]
+    expected, derivatives = both(*some, jnp.ones(len(repeated)))
+    np.testing.assert_allclose(value, expected, rtol=1e-13)
+    for got, wanted in zip(gradients, derivatives, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
 
 
 def test_derivative_by_the_offset_is_the_responsibility() -> None:
-    """Of each point they sum to one, also where likelihoods differ by thousands."""
-    x, w, matrix, pull, offset, precision = log_sum_arguments()
+    """Of each point they sum to its weight, also where likelihoods differ by thousands."""
+    x, w, matrix, pull, offset, precision, weight = log_sum_arguments()
     offset = offset.at[0].multiply(3000.0).at[1].add(5000.0)
-    value, r = compiled(jax.value_and_grad(separable_log_sum, 4))(x, w, matrix, pull, offset, precision)
-    logs = np.asarray(offset) + float(precision) * np.asarray(compiled(naive_quadratic)(x[:, None] * w, matrix, pull))
-    np.testing.assert_allclose(value, logsumexp(logs, axis=1).sum(), rtol=1e-12)
-    np.testing.assert_allclose(r, np.exp(logs - logsumexp(logs, axis=1, keepdims=True)), rtol=1e-9, atol=1e-300)
-    np.testing.assert_allclose(r.sum(1), np.ones(N), rtol=1e-12)
+    value, r = compiled(jax.value_and_grad(separable_log_sum, 4))(x, w, matrix, pull, offset, precision, weight)
+    form = np.asarray(compiled(naive_quadratic)(x[:, None] * w, matrix, pull))
+    logs, v = np.asarray(offset) + np.asarray(precision) * form, np.asarray(weight)
+    np.testing.assert_allclose(value, v @ logsumexp(logs, axis=1), rtol=1e-12)
+    expected = v[:, None] * np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    np.testing.assert_allclose(r, expected, rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(r.sum(1), v, rtol=1e-12)
 
 
 def test_nodes_of_no_weight_count_nothing() -> None:
     """A log weight of -inf is a node left out, for the value and for the derivatives."""
-    x, w, matrix, pull, offset, precision = log_sum_arguments()
+    x, w, matrix, pull, offset, precision, weight = log_sum_arguments()
     both = compiled(jax.value_and_grad(separable_log_sum, (0, 2, 3, 5)))
-    value, gradients = both(x, w, matrix, pull, offset.at[:, 2].set(-jnp.inf), precision)
-    expected, derivatives = both(x, w[:2], matrix, pull, offset[:, :2], precision)
+    value, gradients = both(x, w, matrix, pull, offset.at[:, 2].set(-jnp.inf), precision, weight)
+    expected, derivatives = both(x, w[:2], matrix, pull, offset[:, :2], precision[:, :2], weight)
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     for got, wanted in zip(gradients, derivatives, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
+        some = got[:, :2] if got.shape != wanted.shape else got
+        np.testing.assert_allclose(some, wanted, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(gradients[3][:, 2], 0)
 
 
 def sizes(jaxpr: Any) -> Iterator[int]:

@@ -10,9 +10,10 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import gpcde
-from gpcde import GPCDE, Trainer, TrainingError, _gpcde, evaluate_bound, optimal_posterior, whole
-from gpcde.inference.bound import draw_noise
+from gpcde import GPCDE, TrainingError
+from gpcde.estimators import gpcde as estimator
 from gpcde.estimators.monitor import HISTORY
+from gpcde.inference import Record, Trainer, draw, evaluate_bound, optimal_posterior, whole
 from small import MODELS, QUICK, N, assert_same_model, fitted, rows
 
 X, Y = rows()
@@ -102,7 +103,7 @@ def test_new_rows_with_latents_are_added_too() -> None:
     """Their responsibilities are those of q(u) stretched to the new number of rows."""
     model = MODELS["free-form"][0]().fit(X, Y)
     old, (more, y) = model.state_, rows(16, seed=1)
-    batch = whole(*model._more_tables(more, y))
+    batch = whole(*model._standard_rows(more, y))
     stretched = eqx.tree_at(lambda s: s.posterior, old, jax.tree.map(lambda a: a * (N + 16) / N, old.posterior))
     stretched = jax.tree.map(jax.numpy.asarray, stretched)
     own = optimal_posterior(Trainer.create(16), jax.random.key(0), stretched, batch)
@@ -126,7 +127,7 @@ def test_every_new_row_is_seen_once_whatever_the_batch() -> None:
 def test_callbacks_see_a_model_that_answers_and_may_stop_it() -> None:
     seen: list[Any] = []
 
-    def look(model: GPCDE, record: gpcde.Record) -> bool:
+    def look(model: GPCDE, record: Record) -> bool:
         seen.append((record.step, record.bound, record.noise_variance, model.predict(X)))
         return record.step == 100
 
@@ -210,10 +211,10 @@ def test_early_stopping_keeps_the_best_state_and_waits_no_longer_than_told() -> 
     assert int(model.state_.step) == model.n_steps_ == steps[best]
     assert best == len(steps) - 1 - model.patience
     held = np.sort(np.random.default_rng(seed).permutation(n)[:12])
-    x, z = model._more_tables(X[held], Y[held])
+    x, z = model._standard_rows(X[held], Y[held])
     batch, key = whole(x, z), jax.random.key(0)
     state = jax.tree.map(jax.numpy.asarray, model.state_)
-    terms = evaluate_bound(state.model, state.posterior, batch, draw_noise(key, state.model, 12), 12)
+    terms = evaluate_bound(state.model, state.posterior, batch, draw(key, state.model, 12), 12)
     np.testing.assert_allclose(float(terms.data) / 12 - np.log(Y[:n].std()), validation[best], rtol=1e-9)
 
 
@@ -226,7 +227,7 @@ def test_a_training_error_leaves_the_state_it_reached(monkeypatch: pytest.Monkey
     def breaks(trainer: Any, key: Any, state: Any, *rest: Any, **more: Any) -> None:
         raise TrainingError("broke", state)
 
-    monkeypatch.setattr(_gpcde, "train", breaks)
+    monkeypatch.setattr(estimator, "train", breaks)
     model = quick()
     with pytest.raises(TrainingError, match="broke"):
         model.fit(X, Y)

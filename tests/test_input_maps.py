@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gpcde.inference.bound import Model, kernel_rows
-from gpcde.runtime.compilation import compiled
-from gpcde.model.input_maps import Bend, Concatenate, InputMap, Project, Warp
+from gpcde.model.input_maps import Bend, Concatenate, Ignore, InputMap, Project, Warp
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.kernels import RBF, Kernel, Matern32
 from gpcde.model.latents import FreeForm
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import Identity
+from gpcde.model.model import Model, kernel_rows, separated
+from gpcde.runtime.compilation import compiled
+from gpcde.runtime.precision import scope
 from unseparated import Whole
 
 LEVELS = (3, 2)
@@ -51,12 +53,26 @@ def test_projection_has_the_moments_of_a_drawn_matrix() -> None:
         np.testing.assert_allclose(np.asarray(map_.mean).T @ row, mean[n], rtol=1e-12)
 
 
-def test_projected_context_is_mean_plus_deviation_times_noise() -> None:
+def test_projected_context_is_mean_plus_deviation_times_draws() -> None:
     x, dense = mixed_inputs()
     map_ = project()
-    noise = np.random.default_rng(3).normal(size=(4, map_.noise_dim))
-    expected = dense @ map_.mean + np.sqrt(dense**2 @ np.exp(2 * np.asarray(map_.log_std))) * noise
-    np.testing.assert_allclose(map_.context(x, jnp.asarray(noise)), expected, rtol=1e-12)
+    draws = np.random.default_rng(3).normal(size=(4, map_.draw_dim))
+    expected = dense @ map_.mean + np.sqrt(dense**2 @ np.exp(2 * np.asarray(map_.log_std))) * draws
+    np.testing.assert_allclose(map_.context(x, jnp.asarray(draws)), expected, rtol=1e-12)
+
+
+def test_a_drawn_projection_is_one_matrix_for_all_rows() -> None:
+    """Certain, whatever is drawn for its rows; over many keys it has the mean and the spread of q(A)."""
+    x, dense = mixed_inputs()
+    map_ = project()
+    keys = jax.random.split(jax.random.key(0), 4000)
+    matrices = np.asarray(jax.vmap(lambda key: map_.sample(key).mean)(keys))
+    drawn = map_.sample(keys[7])
+    for draws in (jnp.zeros((4, 3)), jnp.full((4, 3), 3.0)):
+        np.testing.assert_allclose(drawn.context(x, draws), dense @ matrices[7], rtol=1e-11)
+    std = np.exp(np.asarray(map_.log_std))
+    np.testing.assert_allclose((matrices.mean(0) - map_.mean) / std, 0, atol=5 / 4000**0.5)
+    np.testing.assert_allclose(matrices.std(0) / std, 1, atol=5 / 8000**0.5)
 
 
 def test_projection_of_zeros_is_certain_and_differentiable() -> None:
@@ -91,14 +107,25 @@ def test_penalty_is_least_and_zero_at_the_prior() -> None:
     np.testing.assert_allclose(gradient.log_std, 0, atol=1e-14)
 
 
-def test_certain_maps_cost_nothing() -> None:
-    assert Concatenate(3).penalty() == 0
-    assert Concatenate(3).noise_dim == 0
+def test_certain_maps_cost_nothing_and_are_their_own_draws() -> None:
+    for map_ in (Concatenate(3), Ignore()):
+        assert map_.penalty() == 0
+        assert map_.draw_dim == 0
+        assert map_.sample(jax.random.key(0)) is map_
 
 
-@pytest.mark.parametrize("map_", [Concatenate(3), Project(jnp.zeros((3, 3)), jnp.zeros((3, 3)))], ids=["x", "A x"])
-def test_joined_points_are_the_context_then_the_latents(map_: InputMap) -> None:
-    context = np.random.default_rng(4).normal(size=(4, 3))
+with scope():
+    JOINED: dict[str, InputMap] = {
+        "w": Ignore(),
+        "x": Concatenate(3),
+        "A x": Project(jnp.zeros((3, 3)), jnp.zeros((3, 3))),
+    }
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_joined_points_are_the_context_then_the_latents(name: str) -> None:
+    map_ = JOINED[name]
+    context = np.random.default_rng(4).normal(size=(4, map_.context_dim))
     for w in (latents(4), latents(1)):
         h = np.asarray(map_.join(jnp.asarray(context), jnp.asarray(w)))
         assert h.shape == (4, 5, map_.out_dim(2))
@@ -114,6 +141,14 @@ def test_concatenate_takes_the_inputs_as_they_are() -> None:
     mean, variance = map_.moments(x)
     np.testing.assert_array_equal(mean, dense)
     np.testing.assert_array_equal(variance, np.zeros((4, 3)))
+
+
+def test_ignored_inputs_leave_no_context() -> None:
+    """Of categories and numbers alike; certain, so that closed-form expectations exist."""
+    x, _ = mixed_inputs()
+    map_ = Ignore()
+    assert map_.context(x, jnp.zeros((4, 0))).shape == (4, map_.context_dim) == (4, 0)
+    assert [moment.shape for moment in map_.moments(x)] == [(4, 0), (4, 0)]
 
 
 def test_concatenate_refuses_categories_with_a_way_out() -> None:
@@ -186,7 +221,8 @@ def bend(base: Concatenate | Project | None = None) -> Bend:
     return Bend(base, jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start.network), 2, 0.3)
 
 
-BASES = pytest.mark.parametrize("base", [Concatenate(2), project()], ids=["x", "A x"])
+with scope():
+    BASES = pytest.mark.parametrize("base", [Concatenate(2), project()], ids=["x", "A x"])
 
 
 def inputs_of(base: Concatenate | Project) -> tuple[Inputs, np.ndarray]:
@@ -199,28 +235,28 @@ def inputs_of(base: Concatenate | Project) -> tuple[Inputs, np.ndarray]:
 def test_bend_starts_near_its_base(base: Concatenate | Project) -> None:
     """The context is left as it is; the latents hardly move, but they do: a network of zeros has no gradient."""
     x, dense = inputs_of(base)
-    noise, w = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim))), jnp.asarray(latents(4))
+    draws, w = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim))), jnp.asarray(latents(4))
     start = Bend.create(jax.random.key(0), base, dense.shape[1], 2)
-    h, plain = start.join(start.context(x, noise), w), base.join(base.context(x, noise), w)
+    h, plain = start.join(start.context(x, draws), w), base.join(base.context(x, draws), w)
     width = base.context_dim
     np.testing.assert_array_equal(h[..., :width], plain[..., :width])
     moved = np.abs(h - plain)[..., width:]
     assert 0 < moved.max() < 0.05
-    assert (start.out_dim(2), start.noise_dim) == (base.out_dim(2), base.noise_dim)
+    assert (start.out_dim(2), start.draw_dim) == (base.out_dim(2), base.draw_dim)
 
 
 @BASES
 def test_bend_is_the_base_and_the_latent_plus_a_network_of_both(base: Concatenate | Project) -> None:
     x, dense = inputs_of(base)
-    map_, noise = bend(base), jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim)))
-    context = map_.context(x, noise)
+    map_, draws = bend(base), jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim)))
+    context = map_.context(x, draws)
     assert context.shape == (4, map_.context_dim)
     for w in (latents(4), latents(1)):
         own = np.broadcast_to(w, (4, 5, 2))
         h = np.concatenate([np.repeat(dense[:, None], 5, axis=1), own], axis=2)
         (first, last), (one, two) = map_.network.weights, map_.network.biases
         moved = own + np.tanh(h @ np.asarray(first) + np.asarray(one)) @ np.asarray(last) + np.asarray(two)
-        left = np.repeat(np.asarray(base.context(x, noise))[:, None], 5, axis=1)
+        left = np.repeat(np.asarray(base.context(x, draws))[:, None], 5, axis=1)
         joined = map_.join(context, jnp.asarray(w))
         np.testing.assert_allclose(joined, np.concatenate([left, moved], axis=2), rtol=1e-11, atol=1e-12)
         halves = map_.halves(context, jnp.asarray(w))
@@ -239,9 +275,9 @@ def test_bent_kernel_rows_are_the_kernel_of_the_joined_points(base: Concatenate 
     product = Matern32.create(context_dims, 1.2, 0.7) * RBF.create((width - 2, width - 1), 0.9)
     chosen = {"rbf": rbf, "matern × rbf": product, "whole": Whole(rbf)}[kernel]
     z = jnp.asarray(np.random.default_rng(9).normal(size=(3, width)))
-    model = Model(chosen, z, map_, FreeForm.create(2, 3), Identity(1), jnp.zeros(()))
-    noise = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.noise_dim)))
-    context, w = map_.context(x, noise), jnp.asarray(latents(1))
+    model = Model(chosen, z, map_, FreeForm.create(2, 3), Identity(1), ConstantNoise.create(1.0))
+    draws = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim)))
+    context, w = map_.context(x, draws), jnp.asarray(latents(1))
     h = map_.join(context, w).reshape(20, width)
     rows, diag = kernel_rows(model, context, w)
     np.testing.assert_allclose(rows.reshape(20, 3), chosen(h, z), rtol=1e-12, atol=1e-12)
@@ -262,10 +298,42 @@ def test_bend_penalty_is_that_of_its_base_and_of_its_weights(base: Concatenate |
     assert start.penalty() < moved.penalty()
 
 
-def test_only_maps_that_keep_context_and_latents_apart_separate() -> None:
-    assert Concatenate(2).separates
-    assert project().separates
-    assert not warp().separates
-    assert not bend().separates
-    with pytest.raises(NotImplementedError, match="which Bend is not"):
-        bend().moments(mixed_inputs()[0])
+@pytest.mark.parametrize("name", ["w", "x", "A x", "warp", "bend"])
+def test_only_maps_that_keep_context_and_latents_apart_separate(name: str) -> None:
+    """Their factors multiply to the kernel rows, for latents that all points share; for their own there are none."""
+    maps = {"w": Ignore(), "x": Concatenate(2), "A x": project(), "warp": warp(), "bend": bend()}
+    map_, x = maps[name], inputs_of(Concatenate(2))[0] if name == "x" else mixed_inputs()[0]
+    width = map_.out_dim(2)
+    z = jnp.asarray(np.random.default_rng(9).normal(size=(3, width)))
+    kernel = RBF.create(width, np.linspace(0.8, 1.5, width), 1.3)
+    model = Model(kernel, z, map_, FreeForm.create(2, 3), Identity(1), ConstantNoise.create(1.0))
+    context = map_.context(x, jnp.ones((4, map_.draw_dim)))
+    factors = separated(model, context, jnp.asarray(latents(1)))
+    assert separated(model, context, jnp.asarray(latents(4))) is None
+    if name in ("warp", "bend"):
+        assert factors is None
+        with pytest.raises(NotImplementedError, match=f"which {name.capitalize()} is not"):
+            map_.moments(x)
+        return
+    assert factors is not None
+    rows, diag = kernel_rows(model, context, jnp.asarray(latents(1)))
+    np.testing.assert_allclose(factors.rows_x[:, None] * factors.rows_w, rows, rtol=1e-12)
+    np.testing.assert_allclose(factors.diag, diag, rtol=1e-12)
+
+
+def test_what_is_learnt_without_latents_goes_on_with_them() -> None:
+    """A bend keeps its network and takes the base; a warp has nothing to learn without latents."""
+    trained = Project(jnp.ones((ROWS, 3)), jnp.zeros((ROWS, 3)))
+    assert project().with_latents(trained) is trained
+    for map_ in (Concatenate(2), project(), Ignore()):
+        assert map_.without_latents() is map_
+    before = bend()
+    assert before.without_latents() is before.base
+    after = before.with_latents(trained)
+    assert isinstance(after, Bend)
+    assert isinstance(after.base, Project)
+    np.testing.assert_array_equal(after.base.mean, trained.mean)
+    np.testing.assert_array_equal(after.network.weights[0], before.network.weights[0])
+    moving = warp()
+    assert isinstance(moving.without_latents(), Ignore)
+    assert moving.with_latents(Ignore()) is moving

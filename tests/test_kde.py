@@ -235,7 +235,7 @@ def test_a_file_holds_the_same_model(make: Any, tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"method": "rule of thumb"}, "method must be 'cv_ml' or 'neighbours', got 'rule of thumb'"),
-        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:

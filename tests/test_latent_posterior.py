@@ -8,12 +8,14 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from gpcde import GPCDE, _infer
-from gpcde.inference.bound import Batch, Model, Noise, evaluate_bound, whole
+from gpcde import GPCDE
+from gpcde.inference.bound import Batch, Draws, evaluate_bound, whole
+from gpcde.inference.posterior import VariationalPosterior
+from gpcde.model.latents import FreeForm, GaussianLatents, LatentPosterior
+from gpcde.model.model import Model
+from gpcde.prediction import Nodes, Predictor
+from gpcde.prediction import latent_posterior as _latent_posterior
 from gpcde.runtime.compilation import compiled
-from gpcde.prediction.latent_posterior import LatentPosterior
-from gpcde.inference.posterior import Shared, Statistics
-from gpcde.prediction.predictor import predict
 from small import N, fitted
 
 ROWS = 4
@@ -26,19 +28,19 @@ def inferred(name: str, rows: int = ROWS) -> tuple[GPCDE, LatentPosterior]:
 
 def standard(name: str, rows: int = ROWS) -> Batch:
     model, table, y = fitted(name)
-    return whole(*model._more_tables(table[:rows], y[:rows]))
+    return whole(*model._standard_rows(table[:rows], y[:rows]))
 
 
 @compiled
-def without_each_node(model: Model, posterior: Statistics | Shared, batch: Batch) -> jax.Array:
+def without_each_node(model: Model, posterior: VariationalPosterior, batch: Batch) -> jax.Array:
     """The bound of some rows, and that without each of the nodes of w; A at its mean."""
-    logs = model.latents.log_weights  # type: ignore[union-attr]
-    rows = batch.y.shape[0]
-    noise = Noise(jnp.zeros((rows, model.input_map.noise_dim)), jnp.zeros((rows, 0, 0)))
+    assert isinstance(model.latents, FreeForm)
+    logs, rows = model.latents.log_weights, batch.y.shape[0]
+    draws = Draws(jnp.zeros((rows, model.input_map.draw_dim)), jnp.zeros((rows, 0, 0)))
 
     def bound(log_weights: jax.Array) -> jax.Array:
         changed = eqx.tree_at(lambda m: m.latents.log_weights, model, log_weights)
-        return evaluate_bound(changed, posterior, batch, noise, rows).data
+        return evaluate_bound(changed, posterior, batch, draws, rows).data
 
     return jax.lax.map(bound, jnp.concatenate([logs[None], logs - 1e4 * jnp.eye(len(logs))]))
 
@@ -65,7 +67,7 @@ def test_free_form_is_brute_force_quadrature() -> None:
     model, q = inferred("free-form")
     batch, state = standard("free-form"), jax.tree.map(jnp.asarray, model.state_)
     w = np.linspace(-6, 6, 1201)
-    mixture = predict(state.model, state.posterior, batch.x, w[:, None], np.zeros(len(w)))
+    mixture = Predictor.create(state.model, state.posterior, Nodes(w[:, None], np.zeros(len(w)))).mixture(batch.x)
     noise = float(state.model.noise_variance)
     mean, spread = np.asarray(mixture.mean)[..., 0], np.asarray(mixture.variance)[..., 0] - noise
     logs = norm.logpdf(np.asarray(batch.y), mean, np.sqrt(noise)) - 0.5 * spread / noise + norm.logpdf(w)
@@ -78,7 +80,9 @@ def test_free_form_is_brute_force_quadrature() -> None:
 
 def test_amortised_is_what_the_recognition_network_says() -> None:
     model, q = inferred("amortised")
-    batch, network = standard("amortised"), model.state_.model.latents.recognition  # type: ignore[union-attr]
+    batch, latents = standard("amortised"), model.state_.model.latents
+    assert isinstance(latents, GaussianLatents)
+    network = latents.recognition
     assert network is not None
     h = np.concatenate([np.asarray(batch.x.dense), np.asarray(batch.y)], axis=1)
     *inner, last = zip(network.weights, network.biases, strict=True)
@@ -92,12 +96,12 @@ def test_amortised_is_what_the_recognition_network_says() -> None:
 
 
 @compiled
-def average_bound(model: Model, posterior: Statistics | Shared, batch: Batch, local: jax.Array) -> jax.Array:
+def average_bound(model: Model, posterior: VariationalPosterior, batch: Batch, local: jax.Array) -> jax.Array:
     """The data's bound with each row's own q, over 100 sets of draws."""
     rows = batch.y.shape[0]
-    noise = jax.random.normal(jax.random.key(5), (100, rows, *model.latents.noise_shape))
+    draws = jax.random.normal(jax.random.key(5), (100, rows, *model.latents.draw_shape))
     return jax.lax.map(
-        lambda e: evaluate_bound(model, posterior, batch, Noise(jnp.zeros((rows, 0)), e), rows, local).data, noise
+        lambda e: evaluate_bound(model, posterior, batch, Draws(jnp.zeros((rows, 0)), e), rows, local).data, draws
     ).mean()
 
 
@@ -118,7 +122,7 @@ def test_points_of_their_own_find_about_what_training_found() -> None:
 
 def test_rows_in_blocks_are_the_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
     _, together = inferred("free-form", 7)
-    monkeypatch.setattr(_infer, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(_latent_posterior, "ROWS_AT_ONCE", 3)
     _, apart = inferred("free-form", 7)
     for one, other in zip(together, apart, strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-12)

@@ -1,15 +1,20 @@
 """Approximate posteriors of the latents against scipy's normal densities, and the recognition network written out."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+from scipy.stats import multivariate_normal, norm
 
-from gpcde.runtime.compilation import compiled
+from gpcde.model.gaussians import Gaussian
 from gpcde.model.inputs import Inputs, make_inputs
-from gpcde.model.latents import FreeForm, Gaussian, GaussianLatents, NoLatents
+from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.prior import LatentPrior, StandardNormal
+from gpcde.runtime.compilation import compiled
 
 N, D, OUTPUTS = 4, 3, 2
 BOTH = pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
@@ -28,8 +33,66 @@ def parameters(full: bool) -> np.ndarray:
     return 0.6 * normal(N, GaussianLatents.local_dim_of(D, full), seed=1)
 
 
-def empty() -> tuple[Inputs, jax.Array]:
-    return make_inputs(rows=N), jnp.zeros((N, OUTPUTS))
+def empty(rows: int = N) -> tuple[Inputs, jax.Array]:
+    return make_inputs(rows=rows), jnp.zeros((rows, OUTPUTS))
+
+
+CENTRE = np.array([0.5, -0.3, 0.2])
+
+
+class Moved(LatentPrior):
+    """p(w|x) = N(CENTRE, I)."""
+
+    def penalty(self) -> Float[Array, ""]:
+        return jnp.zeros(())
+
+    def sample(self, key: jax.Array) -> "Moved":
+        return self
+
+    def log_ratio(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n k"]:
+        centre = jnp.asarray(CENTRE[: w.shape[2]])
+        return w @ centre - 0.5 * centre @ centre
+
+
+PRIORS: dict[str, Callable[[], LatentPrior]] = {"standard": StandardNormal, "moved": Moved}
+BOTH_PRIORS = pytest.mark.parametrize("name", PRIORS)
+
+
+def log_prior(name: str, w: np.ndarray) -> np.ndarray:
+    """log p(w|x)."""
+    return multivariate_normal(CENTRE if name == "moved" else np.zeros(D)).logpdf(w)
+
+
+class Told:
+    """Evidence that says what it is told to, and remembers what it was asked."""
+
+    def __init__(self, at: Callable[[jax.Array], jax.Array], prior: LatentPrior | None = None, rows: int = N) -> None:
+        self.x, self.y = empty(rows)
+        self.prior = prior or StandardNormal()
+        self._at = at
+
+    def at(self, w: jax.Array) -> jax.Array:
+        self.w = w
+        return self._at(w)
+
+    def log_sum(self, w: jax.Array, log_weight: jax.Array) -> jax.Array:
+        self.log_weight = log_weight
+        return self.total(jax.nn.logsumexp(self.at(w) + log_weight, axis=1))
+
+    def closed(self, q: Gaussian) -> jax.Array:
+        """Where L = -(w - 1)² / 2·0.6²."""
+        return self.total(-0.5 * ((q.mean - 1) ** 2 + q.scale**2).sum(1) / 0.6**2)
+
+    def total(self, values: jax.Array) -> jax.Array:
+        self.values = values
+        return jnp.sum(values)
+
+
+def nodes_of(latents: Latents, draws: jax.Array, prior: LatentPrior | None = None) -> tuple[jax.Array, jax.Array]:
+    """The nodes and log weights a free-form q(w) uses."""
+    told = Told(lambda w: jnp.zeros((N, w.shape[1])), prior)
+    latents.bound(told, None, draws)
+    return told.w, told.log_weight
 
 
 def dense(full: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +120,7 @@ def test_gaussian_has_the_covariance_of_its_cholesky_factor(full: bool) -> None:
 
 @BOTH
 def test_draws_have_the_mean_and_covariance_of_the_gaussian(full: bool) -> None:
-    """The map from noise to draws is affine: where it sends the origin and the axes says all."""
+    """The map from standard draws to w is affine: where it sends the origin and the axes says all."""
     q = own(full).gaussian(*empty(), jnp.asarray(parameters(full)))
     corners = np.broadcast_to(np.concatenate([np.zeros((1, D)), np.eye(D)]), (N, D + 1, D))
     w = np.asarray(q.at(jnp.asarray(corners)))
@@ -65,9 +128,9 @@ def test_draws_have_the_mean_and_covariance_of_the_gaussian(full: bool) -> None:
     np.testing.assert_allclose(w[:, 0], mean, rtol=1e-14)
     axes = (w[:, 1:] - w[:, :1]).mT
     np.testing.assert_allclose(axes @ axes.mT, factors @ factors.mT, rtol=1e-12, atol=1e-13)
-    noise = normal(N, 2, D, seed=2)
-    affine = mean[:, None] + np.einsum("nij,nkj->nki", axes, noise)
-    np.testing.assert_allclose(q.at(jnp.asarray(noise)), affine, rtol=1e-12, atol=1e-13)
+    draws = normal(N, 2, D, seed=2)
+    affine = mean[:, None] + np.einsum("nij,nkj->nki", axes, draws)
+    np.testing.assert_allclose(q.at(jnp.asarray(draws)), affine, rtol=1e-12, atol=1e-13)
 
 
 @BOTH
@@ -92,40 +155,60 @@ def test_divergence_is_least_and_zero_at_the_prior(full: bool) -> None:
     np.testing.assert_allclose(gradient, 0, atol=1e-14)
 
 
+@BOTH_PRIORS
 @BOTH
-def test_importance_weights_are_the_ratio_of_prior_and_posterior(full: bool) -> None:
-    noise = normal(N, 5, D, seed=2)
-    draws = own(full, "importance", 5).draws(*empty(), jnp.asarray(parameters(full)), jnp.asarray(noise))
+def test_importance_weights_are_the_ratio_of_prior_and_posterior(full: bool, name: str) -> None:
+    """What a row is worth where one draw alone explains it."""
+    draws = jnp.asarray(normal(N, 5, D, seed=2))
     mean, factors = dense(full)
-    for n in range(N):
-        w = np.asarray(draws.w)[n]
-        q = multivariate_normal(mean[n], factors[n] @ factors[n].T)
-        expected = multivariate_normal(np.zeros(D)).logpdf(w) - q.logpdf(w) - np.log(5)
-        np.testing.assert_allclose(draws.log_weight[n], expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_array_equal(draws.remainder, 0)
-    assert not draws.average
+    for k in range(5):
+        told = Told(
+            lambda w, k=k: jnp.broadcast_to(jnp.where(jnp.arange(5) == k, 0.0, -jnp.inf), (N, 5)), PRIORS[name]()
+        )
+        own(full, "importance", 5).bound(told, jnp.asarray(parameters(full)), draws)
+        for n in range(N):
+            w = np.asarray(told.w)[n, k]
+            expected = (
+                log_prior(name, w) - multivariate_normal(mean[n], factors[n] @ factors[n].T).logpdf(w) - np.log(5)
+            )
+            np.testing.assert_allclose(told.values[n], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_importance_weights_average_to_one() -> None:
-    """E_q[p/q] = 1, by quadrature over the noise, for a posterior narrower than the prior in one dimension only."""
+    """E_q[p/q] = 1, by quadrature over the draws, for a posterior narrower than the prior in one dimension only."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     latents = GaussianLatents(None, 1, "importance", 60)
     local = jnp.array([[0.2, -0.2], [-0.3, 0.1]])
-    noise = jnp.asarray(np.broadcast_to(nodes[:, None], (2, 60, 1)))
-    log_weight = latents.draws(make_inputs(rows=2), jnp.zeros((2, 1)), local, noise).log_weight
-    log_share = np.log(60 * weights / weights.sum())
-    np.testing.assert_allclose(logsumexp(log_weight + log_share, axis=1), 0, atol=1e-9)
+    draws = jnp.asarray(np.broadcast_to(nodes[:, None], (2, 60, 1)))
+    log_share = jnp.asarray(np.log(60 * weights / weights.sum()))
+    for prior in PRIORS.values():
+        told = Told(lambda w: jnp.broadcast_to(log_share, (2, 60)), prior(), rows=2)
+        latents.bound(told, local, draws)
+        np.testing.assert_allclose(told.values, 0, atol=1e-9)
 
 
 @BOTH
-def test_plain_draws_carry_the_divergence_apart(full: bool) -> None:
-    noise, local = jnp.asarray(normal(N, 5, D, seed=2)), jnp.asarray(parameters(full))
-    draws = own(full, "draws", 5).draws(*empty(), local, noise)
+def test_plain_draws_average_the_likelihood_and_carry_the_divergence_apart(full: bool) -> None:
+    draws, local = jnp.asarray(normal(N, 5, D, seed=2)), jnp.asarray(parameters(full))
+    told = Told(lambda w: jnp.sin(w).sum(2))
+    own(full, "draws", 5).bound(told, local, draws)
     q = own(full).gaussian(*empty(), local)
-    np.testing.assert_allclose(draws.w, q.at(noise), rtol=1e-14)
-    np.testing.assert_allclose(draws.remainder, q.kl(), rtol=1e-14)
-    np.testing.assert_array_equal(draws.log_weight, 0)
-    assert draws.average
+    np.testing.assert_allclose(told.w, q.at(draws), rtol=1e-14)
+    np.testing.assert_allclose(told.values, np.sin(q.at(draws)).sum(2).mean(1) - q.kl(), rtol=1e-12)
+
+
+@BOTH_PRIORS
+@BOTH
+def test_without_evidence_the_bound_is_minus_the_divergence_from_the_prior(full: bool, name: str) -> None:
+    """E_q[log p(w|x) - log q], whose integrand is quadratic: draws at ±√d times the axes are exact."""
+    corners = np.sqrt(D) * np.concatenate([np.eye(D), -np.eye(D)])
+    told = Told(lambda w: jnp.zeros(w.shape[:2]), PRIORS[name]())
+    own(full, "draws", 2 * D).bound(told, jnp.asarray(parameters(full)), jnp.broadcast_to(corners, (N, 2 * D, D)))
+    mean, factors = dense(full)
+    for n in range(N):
+        places = mean[n] + corners @ factors[n].T
+        q = multivariate_normal(mean[n], factors[n] @ factors[n].T)
+        np.testing.assert_allclose(told.values[n], np.mean(log_prior(name, places) - q.logpdf(places)), rtol=1e-10)
 
 
 @BOTH
@@ -173,53 +256,168 @@ def test_numbers_held_by_a_data_point(full: bool) -> None:
     assert GaussianLatents.amortised(jax.random.key(0), 7, OUTPUTS, D, hidden=(6, 5), full=full).local_dim == 0
 
 
-def test_noise_is_asked_for_where_it_is_used() -> None:
-    assert own(False, "draws", 5).noise_shape == (5, D)
-    assert own(False, "importance", 5).noise_shape == (5, D)
-    assert own(False, "closed", 5).noise_shape == (0, 0)
+def test_draws_are_asked_for_where_they_are_used() -> None:
+    assert own(False, "draws", 5).draw_shape == (5, D)
+    assert own(False, "importance", 5).draw_shape == (5, D)
+    assert own(False, "closed", 5).draw_shape == (0, 0)
+    assert FreeForm.create(2, 5).draw_shape == (0, 0)
+    assert FreeForm.create(2, 5, "even", shifted=True).draw_shape == (1, 2)
+    assert NoLatents().draw_shape == (0, 0)
 
 
 @pytest.mark.parametrize(("rule", "tolerance"), [("gauss-hermite", 1e-12), ("even", 1e-3)])
 @pytest.mark.parametrize("dim", [1, 2])
-def test_free_form_draws_are_a_rule_for_the_prior(dim: int, rule: str, tolerance: float) -> None:
-    """Their weights have the prior's moments, and are the same for all points."""
+def test_free_form_nodes_are_a_rule_for_the_prior(dim: int, rule: str, tolerance: float) -> None:
+    """Their weights have the prior's moments, and are the same for all points; where it is not N(0, I) too."""
     latents = FreeForm.create(dim, rule=rule)
-    draws = latents.draws(*empty(), None, jnp.zeros((N, 0, 0)))
-    w, weight = np.asarray(draws.w)[0], np.exp(np.asarray(draws.log_weight)[0])
-    np.testing.assert_allclose(weight.sum(), 1, atol=1e-13)
-    np.testing.assert_allclose(weight @ w, np.zeros(dim), atol=1e-13)
-    np.testing.assert_allclose((w * weight[:, None]).T @ w, np.eye(dim), atol=tolerance)
-    np.testing.assert_array_equal(draws.remainder, 0)
-    assert not draws.average
     assert latents.dim == dim
+    for prior, centre in ((StandardNormal(), np.zeros(dim)), (Moved(), CENTRE[:dim])):
+        nodes, log_weight = nodes_of(latents, jnp.zeros((N, 0, 0)), prior)
+        assert len(nodes) == len(log_weight) == 1
+        w, weight = np.asarray(nodes)[0], np.exp(np.asarray(log_weight)[0])
+        np.testing.assert_allclose(weight.sum(), 1, atol=1e-13)
+        np.testing.assert_allclose(weight @ w, centre, atol=1e-13 if not centre.any() else tolerance)
+        off = w - centre
+        # the nodes reach less far beyond a prior that is moved
+        np.testing.assert_allclose((off * weight[:, None]).T @ off, np.eye(dim), atol=(1 + centre.any()) * tolerance)
 
 
 def test_free_form_nodes_are_not_learnt() -> None:
-    latents = FreeForm.create(1, points=5)
+    for latents in (FreeForm.create(1, points=5), FreeForm.create(1, 5, "even", shifted=True)):
+        draws = jnp.full((N, *latents.draw_shape), 0.3)
 
-    def value(latents: FreeForm) -> jax.Array:
-        draws = latents.draws(*empty(), None, jnp.zeros((N, 0, 0)))
-        return jnp.sum(draws.w**2) + jnp.sum(draws.log_weight)
+        def value(latents: FreeForm, draws: jax.Array = draws) -> jax.Array:
+            return latents.bound(Told(lambda w: jnp.broadcast_to(jnp.sin(w).sum(2), (N, w.shape[1]))), None, draws)
 
-    for leaf in jax.tree.leaves(compiled(jax.grad(value))(latents)):
-        np.testing.assert_array_equal(leaf, 0)
+        for leaf in jax.tree.leaves(compiled(jax.grad(value))(latents)):
+            np.testing.assert_array_equal(leaf, 0)
+
+
+# Shifted nodes
+
+
+def test_nodes_that_are_not_shifted_are_the_even_ones() -> None:
+    for dim in (1, 2):
+        plain, shifted = (FreeForm.create(dim, 9, "even", shifted) for shifted in (False, True))
+        for one, other in zip(
+            nodes_of(plain, jnp.zeros((N, 0, 0))), nodes_of(shifted, jnp.zeros((N, 1, dim))), strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-14)
+
+
+def test_all_rows_share_one_shift_of_less_than_half_the_spacing() -> None:
+    """So that the nodes stay shared; a draw at either end of the normal moves them half way to their neighbours."""
+    latents, plain = FreeForm.create(1, 9, "even", shifted=True), FreeForm.create(1, 9, "even")
+    spacing = float(plain.nodes[1, 0] - plain.nodes[0, 0])
+    draws = jnp.asarray(normal(N, 1, 1))
+    nodes, _ = nodes_of(latents, draws)
+    shift = np.asarray(nodes)[0] - np.asarray(plain.nodes)
+    assert nodes.shape == (1, 9, 1)
+    np.testing.assert_allclose(shift, spacing * (norm.cdf(float(draws[0, 0, 0])) - 0.5), rtol=1e-12)
+    for end in (-40.0, 40.0):
+        far, _ = nodes_of(latents, jnp.full((N, 1, 1), end))
+        np.testing.assert_allclose(far[0] - plain.nodes, np.sign(end) * spacing / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_shifts_average_to_the_integral(dim: int) -> None:
+    """Of E cos(w₁ + …) over N(0, I), as far as nodes and shifts reach, though no shift alone is right."""
+    latents = FreeForm.create(dim, 7, "even", shifted=True)
+    count = 2000 if dim == 1 else 50
+    even = ndtri((np.arange(count) + 0.5) / count)
+    draws = np.stack([a.ravel() for a in np.meshgrid(*[even] * dim)], 1)
+
+    def estimate(draw: jax.Array) -> jax.Array:
+        nodes, log_weight = nodes_of(latents, jnp.broadcast_to(draw, (N, 1, dim)))
+        return jnp.sum(jnp.exp(log_weight[0]) * jnp.cos(nodes[0].sum(1)))
+
+    estimates = np.asarray(compiled(jax.vmap(estimate))(jnp.asarray(draws)))
+    places = np.linspace(-1, 1, 20_001) * (4.2 + 4.2 / 6)
+    expected = (np.trapezoid(np.cos(places) * norm.pdf(places), places) / np.trapezoid(norm.pdf(places), places)) ** dim
+    np.testing.assert_allclose(estimates.mean(), expected, rtol=1e-6)
+    np.testing.assert_allclose(estimates.mean(), np.exp(-0.5 * dim), rtol=1e-5)
+    assert np.abs(estimates - expected).max() > 1e-4
+
+
+def test_shifted_nodes_must_be_even() -> None:
+    with pytest.raises(ValueError, match="rule='even'"):
+        FreeForm.create(1, shifted=True)
 
 
 def test_without_latents_a_point_is_worth_its_likelihood() -> None:
-    draws = NoLatents().draws(*empty(), None, jnp.zeros((N, 0, 0)))
     likelihood = normal(N, 1)
-    np.testing.assert_array_equal(logsumexp(likelihood + np.asarray(draws.log_weight), axis=1), likelihood[:, 0])
-    assert draws.w.shape == (1, 1, 0)
-    assert not draws.average
+    told = Told(lambda w: jnp.asarray(likelihood))
+    np.testing.assert_allclose(NoLatents().bound(told, None, jnp.zeros((N, 0, 0))), likelihood.sum(), rtol=1e-14)
+    np.testing.assert_array_equal(told.values, likelihood[:, 0])
+    assert told.w.shape == (1, 1, 0)
+
+
+# q(w|x, y) where the likelihood is Gaussian in w, so that its product with the prior is, too
+
+
+@BOTH_PRIORS
+def test_inferred_free_form_posterior_is_the_product_of_prior_and_likelihood(name: str) -> None:
+    centres, s2 = normal(N, seed=3), 0.6**2
+    told = Told(lambda w: -0.5 * (w[..., 0] - jnp.asarray(centres)[:, None]) ** 2 / s2, PRIORS[name]())
+    q = FreeForm.create(1).infer(told)
+    assert q.weights is not None
+    np.testing.assert_allclose(q.weights.sum(1), 1, rtol=1e-12)
+    middle = CENTRE[0] if name == "moved" else 0.0
+    np.testing.assert_allclose(q.mean[:, 0], (centres + s2 * middle) / (1 + s2), atol=1e-9)
+    np.testing.assert_allclose(q.std, np.sqrt(s2 / (1 + s2)), rtol=1e-9)
+
+
+def test_points_of_their_own_climb_to_the_product_of_prior_and_likelihood() -> None:
+    """With L = -(w - 1)² / 2s² the best Gaussian is the posterior; Adam comes near it."""
+    q = GaussianLatents(None, 2, "closed").infer(Told(lambda w: jnp.zeros(w.shape[:2])))
+    np.testing.assert_allclose(q.mean, 1 / (1 + 0.36), atol=2e-3)
+    np.testing.assert_allclose(q.std, np.sqrt(0.36 / (1 + 0.36)), rtol=2e-3)
+    assert q.nodes is None
+
+
+def test_nothing_is_inferred_without_latents() -> None:
+    with pytest.raises(ValueError, match="no latents"):
+        NoLatents().infer(Told(lambda w: jnp.zeros((N, 1))))
+
+
+# Starts, and proposals
+
+
+@BOTH
+def test_points_of_their_own_start_at_the_guess(full: bool) -> None:
+    w = normal(N, D, seed=5)
+    latents, local = own(full).start(*empty(), w)
+    q = latents.gaussian(*empty(), local)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(q.mean, w, rtol=1e-14)
+    np.testing.assert_allclose(q.std(), np.full((N, D), 0.3), rtol=1e-12)
+    np.testing.assert_allclose(q.log_det(), D * np.log(0.3), rtol=1e-12)
+
+
+def test_recognition_network_learns_the_guess_first() -> None:
+    """Where it follows from x and y; nothing is left to each data point, and q(w) is the proposal of others."""
+    x, y = make_inputs(normal(40, 2)), jnp.asarray(normal(40, OUTPUTS, seed=1))
+    w = np.tanh(np.asarray(x.dense)[:, :1] + np.asarray(y)[:, :1])
+    start = GaussianLatents.amortised(jax.random.key(0), 2, OUTPUTS, 1, hidden=(8,))
+    latents, local = start.start(x, y, w)
+    assert local is None
+    before, after = (np.abs(one.proposal(x, y).mean - w).mean() for one in (start, latents))
+    assert after < 0.3 * before
+    np.testing.assert_allclose(latents.proposal(x, y).std(), 0.3, rtol=0.5)
+
+
+def test_only_a_recognition_network_proposes() -> None:
+    for latents in (FreeForm.create(1, 5), own(False), NoLatents()):
+        with pytest.raises(ValueError, match="recognition network"):
+            latents.proposal(*empty())
 
 
 def test_diagonal_scales_may_be_written_as_matrices() -> None:
     """A diagonal Cholesky factor and a vector of standard deviations are the same Gaussian."""
     mean, std = jnp.asarray(normal(N, D)), jnp.asarray(np.exp(normal(N, D, seed=1)))
     one, two = Gaussian(mean, std), Gaussian(mean, jax.vmap(jnp.diag)(std))
-    noise = jnp.asarray(normal(N, 2, D, seed=2))
+    draws = jnp.asarray(normal(N, 2, D, seed=2))
     np.testing.assert_allclose(one.kl(), two.kl(), rtol=1e-13)
-    np.testing.assert_allclose(one.at(noise), two.at(noise), rtol=1e-13)
+    np.testing.assert_allclose(one.at(draws), two.at(draws), rtol=1e-13)
     np.testing.assert_allclose(jax.vmap(jnp.diag)(one.covariance()), two.covariance(), rtol=1e-13)
 
 

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from gpcde import MDN
-from gpcde.model.inputs import make_inputs
 from gpcde.estimators.mdn import LEAST_LOG_STD, MixtureNetwork, log_density
+from gpcde.model.inputs import make_inputs
 from gpcde.model.networks import MLP
 from small import fitted, rows
 

@@ -12,12 +12,14 @@ from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, norm
 from sklearn.gaussian_process.kernels import Matern
 
-from gpcde.inference.bound import Batch, Model, Noise, evaluate_bound, whole
-from gpcde.runtime.compilation import _options, compiled
+from gpcde.inference.bound import Batch, Draws, evaluate_bound, whole
+from gpcde.inference.posterior import Shared, SparsePosterior, Statistics
+from gpcde.inference.training import State, Trainer
 from gpcde.model.input_maps import Concatenate
 from gpcde.model.inputs import make_inputs
 from gpcde.model.kernels import RBF
 from gpcde.model.latents import NoLatents
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import (
     ConjugateMixing,
     GaussianMixing,
@@ -27,8 +29,8 @@ from gpcde.model.mixing import (
     grid_start,
     principal_start,
 )
-from gpcde.inference.posterior import Shared, SparsePosterior, Statistics
-from gpcde.inference.training import State, Trainer
+from gpcde.model.model import Model
+from gpcde.runtime.compilation import _options, compiled
 
 D, L, M = 4, 3, 5
 
@@ -102,6 +104,37 @@ def test_expectations_over_the_mixing(name: str) -> None:
     np.testing.assert_allclose((vectors * eigenvalues) @ vectors.T, second, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(L), atol=1e-12)
     assert mixing.shape == values[0].shape
+    if mixing.uniform is not None:
+        np.testing.assert_allclose(second, mixing.uniform * np.eye(L), rtol=1e-12)
+    h = normal(M, len(values[0]), seed=7)
+    np.testing.assert_allclose(mixing.into(jnp.asarray(h)), expect(values, lambda p: h @ p), rtol=1e-12, atol=1e-13)
+    directions = mixing.directions()
+    if directions is None:
+        np.testing.assert_array_equal(expect(values, lambda p: p), np.eye(L))
+    else:
+        basis, scale, right = directions
+        np.testing.assert_allclose((basis * scale) @ right, expect(values, lambda p: p), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(L), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_uncertainty_of_the_mixing_adds_its_own_variance_to_the_outputs(name: str) -> None:
+    """E[P F Pᵀ] - E[P] F E[P]ᵀ with F = E[ffᵀ]: its diagonal in any orthonormal basis, and its trace outside of it."""
+    mixing, values = mixings()[name]
+    outputs = len(values[0])
+    mean, variance = normal(2, 1, L, seed=8), np.exp(normal(2, 1, L, seed=9))
+    turn = np.linalg.qr(normal(L, L, seed=6))[0]
+    basis = np.linalg.qr(normal(outputs, min(outputs, L), seed=10))[0]
+    along, outside = mixing.own_variance(*(jnp.asarray(a) for a in (mean, variance, turn, basis)))
+    along, outside = jnp.broadcast_to(along, (2, 1, basis.shape[1])), jnp.broadcast_to(outside, (2, 1))
+    for n in range(2):
+        second = np.outer(mean[n, 0], mean[n, 0]) + turn @ np.diag(variance[n, 0]) @ turn.T
+        centre = expect(values, lambda p: p)
+        added = expect(values, lambda p, s=second: p @ s @ p.T) - centre @ second @ centre.T
+        np.testing.assert_allclose(along[n, 0], np.diag(basis.T @ added @ basis), rtol=1e-10, atol=1e-12)
+        left = np.trace(added) - np.trace(basis.T @ added @ basis)
+        rest = float(outside[n, 0]) * (outputs - basis.shape[1])
+        np.testing.assert_allclose(rest, left, rtol=1e-10, atol=1e-12)
 
 
 def test_gaussian_penalty_is_the_divergence_from_the_prior() -> None:
@@ -215,7 +248,7 @@ class Held(Statistics):
 
     q: SparsePosterior
 
-    def solve(self, mixing: Mixing, noise_variance: Float[Array, ""]) -> SparsePosterior:
+    def resolve(self, mixing: Mixing, noise_variance: Float[Array, ""]) -> SparsePosterior:
         return self.q
 
 
@@ -234,8 +267,7 @@ class Problem(NamedTuple):
         return whole(make_inputs(self.x), self.y)
 
     def model(self, mixing: Mixing) -> Model:
-        noise = jnp.log(jnp.asarray(NOISE))
-        kernel = RBF.create(2, [0.9, 1.1], VARIANCE)
+        kernel, noise = RBF.create(2, [0.9, 1.1], VARIANCE), ConstantNoise.create(NOISE)
         return Model(kernel, jnp.asarray(self.z), Concatenate(2), NoLatents(), mixing, noise)
 
 
@@ -257,7 +289,7 @@ def problem(kind: str) -> Problem:
         joint = np.linalg.inv(np.eye(L * M) + np.kron(second, G) / NOISE)
         mean = (joint @ (H @ p).T.ravel() / NOISE).reshape(L, M).T
         spread = joint.reshape(L, M, L, M)
-        q = Statistics(jnp.asarray(G), jnp.asarray(H)).solve(conjugate(), jnp.asarray(NOISE))
+        q = Statistics(jnp.asarray(G), jnp.asarray(H)).resolve(conjugate(), jnp.asarray(NOISE))
     else:
         mean, root = rng.normal(size=(M, L)), np.tril(0.3 * rng.normal(size=(M, M))) + 0.5 * np.eye(M)
         spread = np.einsum("lj,mi->lmji", np.eye(L), root @ root.T)
@@ -271,15 +303,15 @@ def problem(kind: str) -> Problem:
 
 @fast
 def bound_of(model: Model, posterior: Statistics, batch: Batch) -> Array:
-    noise = Noise(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
-    return evaluate_bound(model, posterior, batch, noise, STANDS_FOR).bound
+    draws = Draws(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
+    return evaluate_bound(model, posterior, batch, draws, STANDS_FOR).bound
 
 
 @fast
 def after_step(trainer: Trainer, state: State, batch: Batch, gamma: Array) -> Mixing:
     """q(P) after a natural-gradient step of its own, q(u) as it was."""
-    noise = Noise(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
-    gradient = trainer.gradients(noise, state, batch)[1].learnt[0]
+    draws = Draws(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
+    gradient = trainer.gradients(draws, state, batch)[1].learnt[0]
     return state.model.mixing.natural_step(gradient.mixing, gamma)
 
 

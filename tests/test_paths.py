@@ -8,43 +8,57 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import norm
 
-from gpcde.prediction import paths as _pathwise
-from gpcde.prediction.answer import along_path
-from gpcde.inference.bound import Model
-from gpcde.runtime.compilation import compiled
+from gpcde.inference.posterior import Statistics
 from gpcde.model.input_maps import Bend, Concatenate, InputMap, Project
 from gpcde.model.inputs import Inputs, make_inputs
-from gpcde.model.kernels import RBF, Kernel, Linear, Matern32, Matern52
+from gpcde.model.kernels import RBF, Kernel, Linear, Matern32, Matern52, One
 from gpcde.model.latents import FreeForm
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
-from gpcde.prediction.paths import draw_path, follow, frequencies
-from gpcde.inference.posterior import Statistics
+from gpcde.model.model import Model
+from gpcde.model.prior import StandardNormal
+from gpcde.prediction import paths as _paths
+from gpcde.prediction.paths import draw_path
+from gpcde.runtime.compilation import compiled
+from gpcde.runtime.precision import scope
 from small import fitted
+from varying import Moved, OfBoth
 
 M, D, DRAWS, NOISE = 5, 3, 4000, 0.2
 P = np.array([[1.0, 0.8], [0.4, 1.1], [-0.5, 0.3]])
 W = np.array([[-0.8], [0.9]])
-KERNELS: dict[str, Kernel] = {
-    "rbf": RBF.create(2, [0.9, 1.4], 1.3),
-    "matern32": Matern32.create(2, [0.9, 1.4], 1.3),
-    "matern52 × rbf": Matern52.create((0,), 0.8, 1.3) * RBF.create((1,), 1.2),
-    "rbf × matern32": RBF.create((0, 1), 1.1, 0.7) * Matern32.create((1,), 1.2, 1.5),
-}
-MAPS: dict[str, InputMap] = {
-    "x": Concatenate(1),
-    "A x": Project(jnp.asarray([[0.7]]), jnp.asarray([[np.log(0.4)]])),
-}
-MAPS["bent"] = Bend.create(jax.random.key(1), MAPS["x"], 1, 1)  # type: ignore[arg-type]
-MAPS["bent A x"] = Bend.create(jax.random.key(1), MAPS["A x"], 1, 1)  # type: ignore[arg-type]
+with scope():
+    KERNELS: dict[str, Kernel] = {
+        "rbf": RBF.create(2, [0.9, 1.4], 1.3),
+        "matern32": Matern32.create(2, [0.9, 1.4], 1.3),
+        "matern52 × rbf": Matern52.create((0,), 0.8, 1.3) * RBF.create((1,), 1.2),
+        "rbf × matern32": RBF.create((0, 1), 1.1, 0.7) * Matern32.create((1,), 1.2, 1.5),
+        "rbf × one": RBF.create(2, [0.9, 1.4], 1.3) * One(),
+    }
+    MAPS: dict[str, InputMap] = {
+        "x": Concatenate(1),
+        "A x": Project(jnp.asarray([[0.7]]), jnp.asarray([[np.log(0.4)]])),
+    }
+    MAPS["bent"] = Bend.create(jax.random.key(1), MAPS["x"], 1, 1)
+    MAPS["bent A x"] = Bend.create(jax.random.key(1), MAPS["A x"], 1, 1)
+    IDENTITY = Identity(D)
 
 
-def make(kernel: str = "rbf", input_map: str = "x", mixing: Mixing | None = None) -> tuple[Model, Statistics, Inputs]:
+def make(
+    kernel: str = "rbf", input_map: str = "x", mixing: Mixing | None = None, varies: bool = False
+) -> tuple[Model, Statistics, Inputs]:
     rng = np.random.default_rng(0)
-    mixing = PointMixing.create(P) if mixing is None else mixing
-    z, noise = jnp.asarray(rng.normal(size=(M, 2))), jnp.log(jnp.asarray(NOISE))
-    model = Model(KERNELS[kernel], z, MAPS[input_map], FreeForm.create(1, 3), mixing, noise)
+    model = Model(
+        KERNELS[kernel],
+        jnp.asarray(rng.normal(size=(M, 2))),
+        MAPS[input_map],
+        FreeForm.create(1, 3),
+        PointMixing.create(P) if mixing is None else mixing,
+        OfBoth.create(NOISE, 0.3, 0.2) if varies else ConstantNoise.create(NOISE),
+        Moved.create(0.7) if varies else StandardNormal(),
+    )
     a = rng.normal(size=(8, M))
     statistics = Statistics(jnp.asarray(a.T @ a), jnp.asarray(a.T @ rng.normal(size=(8, D))))
     return model, statistics, make_inputs(np.array([[0.3], [-1.2]]))
@@ -52,15 +66,15 @@ def make(kernel: str = "rbf", input_map: str = "x", mixing: Mixing | None = None
 
 @compiled
 def _draws(keys: jax.Array, model: Model, statistics: Statistics, x: Inputs) -> jax.Array:
-    draw, at = inspect.unwrap(draw_path), inspect.unwrap(follow)  # compiled together with the loop
-    return jax.lax.map(lambda key: at(model, draw(key, model, statistics), x, jnp.asarray(W)), keys)
+    draw = inspect.unwrap(draw_path)  # compiled together with the loop
+    return jax.lax.map(lambda key: draw(key, model, statistics).functions(x, jnp.asarray(W)), keys)
 
 
 def draws(model: Model, statistics: Statistics, x: Inputs) -> np.ndarray:
     """f at all x and w, and all L, as one vector for each draw; few features, for they are drawn anew each time."""
     keys = jax.random.split(jax.random.key(0), DRAWS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_pathwise, "FEATURES", 64)
+        patch.setattr(_paths, "FEATURES", 64)
         return np.asarray(_draws(keys, model, statistics, x)).reshape(DRAWS, -1)
 
 
@@ -95,7 +109,7 @@ def points(model: Model, x: Inputs, context: np.ndarray) -> np.ndarray:
     """h at every x and w, where the base of the map gives this context."""
     moved = np.repeat(W[None], x.n_rows, axis=0)
     if isinstance(model.input_map, Bend):
-        whole = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.noise_dim)))
+        whole = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.draw_dim)))
         moved = np.asarray(model.input_map.halves(whole, jnp.asarray(W)[None])[1])
     return np.concatenate([np.repeat(context[:, None], len(W), axis=1), moved], axis=2).reshape(-1, 2)
 
@@ -103,11 +117,11 @@ def points(model: Model, x: Inputs, context: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kernel", "input_map", "mixing"),
     [
-        ("rbf", "x", Identity(D)),
+        ("rbf", "x", IDENTITY),
         ("rbf", "x", None),
         ("matern32", "x", None),
         ("matern52 × rbf", "bent", None),
-        ("rbf × matern32", "x", Identity(D)),
+        ("rbf × matern32", "x", IDENTITY),
     ],
     ids=str,
 )
@@ -133,20 +147,32 @@ def test_draws_share_one_uncertain_projection(input_map: str) -> None:
 def test_frequencies_are_of_the_kernels_spectrum(name: str) -> None:
     """Bochner: k(0, d) = v E cos(ωᵀd); 200,000 draws tell the Matérns apart."""
     kernel, gaps = KERNELS[name], np.array([[0.3, 0.0], [0.0, 0.7], [1.0, -0.5], [2.0, 1.0]])
-    where, variance = frequencies(jax.random.key(0), kernel, 2, 200_000)
+    where, variance = kernel.frequencies(jax.random.key(0), 2, 200_000)
     got = float(variance) * np.cos(gaps @ np.asarray(where)).mean(1)
     np.testing.assert_allclose(got, np.asarray(kernel(jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.01)
 
 
 def test_other_kernels_have_no_spectrum() -> None:
     with pytest.raises(NotImplementedError, match="not for Linear"):
-        frequencies(jax.random.key(0), RBF.create(1) * Linear.create(1), 1, 4)
+        (RBF.create(1) * Linear.create(1)).frequencies(jax.random.key(0), 1, 4)
+
+
+@compiled
+def _mixings(keys: jax.Array, model: Model, statistics: Statistics) -> jax.Array:
+    draw = inspect.unwrap(draw_path)
+    return jax.lax.map(lambda key: draw(key, model, statistics).model.mixing.expected, keys)
+
+
+def mixings(mixing: Mixing) -> np.ndarray:
+    """P along 400 paths."""
+    model, statistics, _ = make(mixing=mixing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_paths, "FEATURES", 64)
+        return np.asarray(_mixings(jax.random.split(jax.random.key(0), 400), model, statistics))
 
 
 def test_an_uncertain_mixing_is_drawn() -> None:
-    mixing = GaussianMixing(jnp.asarray(P), jnp.full(P.shape, np.log(0.3)), jnp.asarray(P), jnp.zeros(()))
-    model, statistics, _ = make(mixing=mixing)
-    drawn = np.stack([np.asarray(draw_path(jax.random.key(i), model, statistics).mixing) for i in range(400)])
+    drawn = mixings(GaussianMixing(jnp.asarray(P), jnp.full(P.shape, np.log(0.3)), jnp.asarray(P), jnp.zeros(())))
     np.testing.assert_allclose(drawn.mean(0), P, atol=5 * 0.3 / 20)
     np.testing.assert_allclose(drawn.std(0), 0.3, atol=5 * 0.3 / np.sqrt(800))
 
@@ -156,28 +182,28 @@ def test_rows_of_an_uncertain_mixing_covary_as_they_should() -> None:
     root = 0.3 * np.tril(np.random.default_rng(3).normal(size=(width, width))) + 0.2 * np.eye(width)
     covariance = root @ root.T
     mixing = ConjugateMixing.of(jnp.asarray(P), jnp.asarray(covariance), jnp.asarray(P), jnp.zeros(()))
-    model, statistics, _ = make(mixing=mixing)
-    drawn = np.stack([np.asarray(draw_path(jax.random.key(i), model, statistics).mixing) for i in range(400)]) - P
+    drawn = mixings(mixing) - P
     spread = np.sqrt(np.diag(covariance))
     assert (np.abs(drawn.mean(0)) < 5 * spread / 20).all()
     rows = drawn.reshape(-1, width)
     np.testing.assert_allclose(rows.T @ rows / len(rows), covariance, atol=6 * spread.max() ** 2 / np.sqrt(len(rows)))
 
 
-@pytest.mark.parametrize("mixing", [None, Identity(D)], ids=["P", "identity"])
-def test_the_density_along_a_path_is_a_sum_of_normals_round_it(mixing: Mixing | None) -> None:
-    model, statistics, x = make(mixing=mixing)
+@pytest.mark.parametrize("varies", [False, True], ids=["constant", "varying"])
+@pytest.mark.parametrize("mixing", [None, IDENTITY], ids=["P", "identity"])
+def test_the_density_along_a_path_is_a_sum_of_normals_round_it(mixing: Mixing | None, varies: bool) -> None:
+    """With the noise σ² s(x, w) and the weights of N(c x, 1), where these vary."""
+    model, statistics, x = make(mixing=mixing, varies=varies)
     path = draw_path(jax.random.key(0), model, statistics)
-    components = along_path(model, path, x)(np.arange(2))
+    components = path.components(x)
     nodes = np.linspace(-5, 5, components.n_components)
-    f = np.asarray(follow(model, path, x, nodes[:, None]))
-    means = f if mixing is not None else f @ P.T
+    f = np.asarray(path.functions(x, jnp.asarray(nodes[:, None])))
+    means, rows = f if mixing is not None else f @ P.T, np.asarray(x.dense)
+    noise = NOISE * np.exp(varies * (0.3 * rows + 0.2 * nodes))
     y = np.random.default_rng(1).normal(size=(2, D))
-    logs = [
-        [multivariate_normal.logpdf(row, mean, NOISE * np.eye(D)) for mean in some]
-        for row, some in zip(y, means, strict=True)
-    ]
-    log_weight = -0.5 * nodes**2 - logsumexp(-0.5 * nodes**2)
+    logs = norm.logpdf(y[:, None], means, np.sqrt(noise)[..., None]).sum(2)
+    log_weight = norm.logpdf(nodes, varies * 0.7 * rows)
+    log_weight = log_weight - logsumexp(log_weight, axis=1, keepdims=True)
     np.testing.assert_allclose(components.log_pdf(y[:, None])[:, 0], logsumexp(logs + log_weight, axis=1), rtol=1e-9)
 
 

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-from gpcde.inference.bound import Batch, Model, Noise, draw_noise, evaluate_bound, whole
-from gpcde.runtime.compilation import _options
+from gpcde.inference.bound import Batch, Draws, draw, evaluate_bound, whole
+from gpcde.inference.posterior import Coefficients, Rotated, Shared, SparsePosterior, Statistics
+from gpcde.inference.training import State, Trainer, optimal_posterior
 from gpcde.model.input_maps import Concatenate
 from gpcde.model.inputs import make_inputs
 from gpcde.model.kernels import RBF
 from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
-from gpcde.inference.posterior import Coefficients, Rotated, Shared, SparsePosterior, Statistics
-from gpcde.inference.training import State, Trainer, natural_step, optimal_posterior
+from gpcde.model.model import Factors, Model
+from gpcde.runtime.compilation import _options
 
 N, M, D = 12, 5, 3
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.8, 1.1]), 1.3, 0.2
@@ -48,7 +50,7 @@ def make_mixing(kind: str) -> Mixing:
 def make_problem(kind: str, latents: Latents, seed: int = 0) -> tuple[Model, Batch, Array]:
     """A model of one input and one latent (or of two inputs), data, and parameters for each point's own q(w)."""
     rng = np.random.default_rng(seed)
-    inputs = 2 - (0 if isinstance(latents, NoLatents) else latents.dim)
+    inputs = 2 - latents.dim
     x, y = rng.normal(size=(N, inputs)), rng.normal(size=(N, D)) + 0.5
     model = Model(
         RBF.create(2, LENGTHSCALES, VARIANCE),
@@ -56,7 +58,7 @@ def make_problem(kind: str, latents: Latents, seed: int = 0) -> tuple[Model, Bat
         Concatenate(inputs),
         latents,
         make_mixing(kind),
-        jnp.log(jnp.asarray(NOISE)),
+        ConstantNoise.create(NOISE),
     )
     local = jnp.asarray(np.stack([rng.normal(size=N), 0.4 * rng.normal(size=N) - 1], 1))
     return model, whole(make_inputs(x), y), local
@@ -142,28 +144,27 @@ class Step(NamedTuple):
     after: Array
 
 
-def natural(model: Model, statistics: Statistics, batch: Batch, local: Array, noise: Noise, gamma: float = 1.0) -> Step:
+def natural(model: Model, statistics: Statistics, batch: Batch, local: Array, draws: Draws, gamma: float = 1.0) -> Step:
     """A natural-gradient step on all the data, and the bound before and after it."""
     trainer = Trainer.create(N)
-    return _natural(trainer, trainer.init(model, statistics, local), batch, local, noise, gamma)
+    return _natural(trainer, trainer.init(model, statistics, local), batch, local, draws, gamma)
 
 
 @fast
-def _natural(trainer: Trainer, state: State, batch: Batch, local: Array, noise: Noise, gamma: float) -> Step:
-    terms, gradients = trainer.gradients(noise, state, batch)
-    assert isinstance(state.posterior, Statistics)
-    assert gradients.coefficients is not None
-    moved = natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, gamma)
-    return Step(terms.bound, moved, evaluate_bound(state.model, moved, batch, noise, N, local).bound)
+def _natural(trainer: Trainer, state: State, batch: Batch, local: Array, draws: Draws, gamma: float) -> Step:
+    terms, gradients = trainer.gradients(draws, state, batch)
+    moved = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, gamma)
+    assert isinstance(moved, Statistics)
+    return Step(terms.bound, moved, evaluate_bound(state.model, moved, batch, draws, N, local).bound)
 
 
 @fast
 def solve(statistics: Statistics, mixing: Mixing, noise_variance: float = NOISE) -> SparsePosterior:
-    return statistics.solve(mixing, jnp.asarray(noise_variance))
+    return statistics.resolve(mixing, jnp.asarray(noise_variance))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_solve_is_the_dense_joint_posterior(kind: str) -> None:
+def test_statistics_resolve_to_the_dense_joint_posterior(kind: str) -> None:
     statistics, mixing = random_statistics(1), make_mixing(kind)
     mean, covariance = moments_of(solve(statistics, mixing))
     expected_mean, expected = dense_posterior(np.asarray(statistics.G), np.asarray(statistics.H), mixing, NOISE)
@@ -172,17 +173,44 @@ def test_solve_is_the_dense_joint_posterior(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_spread_is_the_variance_of_the_rotated_functions(kind: str) -> None:
+def test_moments_are_those_of_the_rotated_functions(kind: str) -> None:
+    """k(h, h) - aᵀa + aᵀ S a with a = Lz⁻¹ k, whose rotated components do not covary; from factors of k as well."""
     statistics, mixing = random_statistics(2), make_mixing(kind)
     q = solve(statistics, mixing)
-    _, covariance = dense_posterior(np.asarray(statistics.G), np.asarray(statistics.H), mixing, NOISE)
-    a = np.random.default_rng(3).normal(size=(4, M))
+    mean, covariance = dense_posterior(np.asarray(statistics.G), np.asarray(statistics.H), mixing, NOISE)
+    rng = np.random.default_rng(3)
+    root = np.tril(0.3 * rng.normal(size=(M, M))) + np.eye(M)
+    rows_x, rows_w = 0.6 * rng.normal(size=(2, M)), 0.6 * rng.normal(size=(3, M))
+    rows = (rows_x[:, None] * rows_w).reshape(6, M)
+    a = np.linalg.solve(root, rows.T).T
+    diag = (a * a).sum(1).reshape(2, 3) + rng.uniform(size=(2, 3))
     width = mixing.shape[1]
-    turn = np.eye(width) if q.rotation is None else np.asarray(q.rotation)
+    turn = np.asarray(q.rotation)
+    np.testing.assert_allclose(turn.T @ turn, np.eye(width), atol=1e-12)
     blocks = covariance.reshape(width, M, width, M)
     across = np.einsum("nm,ni,lmki,lj,kr->njr", a, a, blocks, turn, turn)
-    spread = np.broadcast_to(q.spread(jnp.asarray(a)), (4, width))
+    across += np.einsum("n,jr->njr", diag.ravel() - (a * a).sum(1), np.eye(width))
+
+    moments = q.moments(jnp.asarray(np.linalg.inv(root)))
+    got = moments(jnp.asarray(rows), jnp.asarray(diag.reshape(6, 1)))
+    np.testing.assert_allclose(got[0], a @ mean.reshape(width, M).T, rtol=1e-8, atol=1e-10)
+    spread = np.broadcast_to(got[1], (6, width))
     np.testing.assert_allclose(across, np.stack([np.diag(row) for row in spread]), rtol=1e-8, atol=1e-10)
+    factors = Factors(*(jnp.asarray(part) for part in (rows_x, rows_w, diag)))
+    for one, other in zip(moments.separated(factors), got, strict=True):
+        np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["identity", "gaussian"])
+def test_draws_have_the_mean_and_covariance_of_the_posterior(kind: str) -> None:
+    """A draw is affine in what is drawn: where it sends the origin and the axes says all."""
+    q = solve(random_statistics(2), make_mixing(kind))
+    mean, covariance = moments_of(q)
+    width = q.mean.shape[1]
+    axes = np.eye(M * width).reshape(-1, width, M).transpose(0, 2, 1)
+    images = np.stack([np.asarray(q.sample(jnp.asarray(axis))).T.ravel() - mean for axis in axes])
+    np.testing.assert_allclose(np.asarray(q.sample(jnp.zeros((M, width)))).T.ravel(), mean, rtol=1e-12)
+    np.testing.assert_allclose(images.T @ images, covariance, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -234,8 +262,8 @@ def test_an_indefinite_g_loses_its_negative_part_only() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_natural_step_reaches_the_optimum_and_a_second_stays(kind: str) -> None:
     model, batch, local = make_problem(kind, NoLatents())
-    noise = draw_noise(jax.random.key(0), model, N)
-    once = natural(model, random_statistics(9), batch, local, noise)
+    draws = draw(jax.random.key(0), model, N)
+    once = natural(model, random_statistics(9), batch, local, draws)
 
     a, y = features(model, np.asarray(batch.x.dense)), np.asarray(batch.y)
     mean, covariance = moments_of(solve(once.posterior, model.mixing))
@@ -243,7 +271,7 @@ def test_a_full_natural_step_reaches_the_optimum_and_a_second_stays(kind: str) -
     np.testing.assert_allclose(mean, expected_mean, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(covariance, expected, rtol=1e-8, atol=1e-10)
 
-    twice = natural(model, once.posterior, batch, local, noise)
+    twice = natural(model, once.posterior, batch, local, draws)
     np.testing.assert_allclose(twice.posterior.G, once.posterior.G, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(twice.posterior.H, once.posterior.H, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(twice.after, once.after, rtol=1e-12)
@@ -253,11 +281,11 @@ def test_a_full_natural_step_reaches_the_optimum_and_a_second_stays(kind: str) -
 def test_a_full_natural_step_takes_expectations_over_q_of_w(expectation: str) -> None:
     latents = GaussianLatents(None, 1, "draws" if expectation == "draws" else "closed", 3)
     model, batch, local = make_problem("two columns", latents)
-    noise = draw_noise(jax.random.key(1), model, N)
-    once = natural(model, random_statistics(9), batch, local, noise).posterior
+    draws = draw(jax.random.key(1), model, N)
+    once = natural(model, random_statistics(9), batch, local, draws).posterior
 
     if expectation == "draws":
-        nodes, weights = np.asarray(noise.latent)[:, :, 0], np.full(3, 1 / 3)
+        nodes, weights = np.asarray(draws.latent)[:, :, 0], np.full(3, 1 / 3)
     else:
         rule, weights = np.polynomial.hermite_e.hermegauss(60)
         nodes, weights = np.tile(rule, (N, 1)), weights / weights.sum()
@@ -274,13 +302,13 @@ def test_a_full_natural_step_takes_expectations_over_q_of_w(expectation: str) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_optimum_is_the_maximum_over_all_joint_gaussians(kind: str) -> None:
     model, batch, local = make_problem(kind, NoLatents())
-    noise = draw_noise(jax.random.key(0), model, N)
-    best = as_joint(solve(natural(model, random_statistics(9), batch, local, noise).posterior, model.mixing))
+    draws = draw(jax.random.key(0), model, N)
+    best = as_joint(solve(natural(model, random_statistics(9), batch, local, draws).posterior, model.mixing))
 
     @fast
     def bound_and_slopes(mean: Array, factor: Array) -> tuple[Array, tuple[Array, Array]]:
         def bound(at: tuple[Array, Array]) -> Array:
-            return evaluate_bound(model, Joint(at[0], best.root, at[1]), batch, noise, N).bound
+            return evaluate_bound(model, Joint(at[0], best.root, at[1]), batch, draws, N).bound
 
         return jax.value_and_grad(bound)((mean, factor))
 
@@ -302,7 +330,7 @@ def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) 
     model, batch, local = make_problem("identity", NoLatents())
     model = eqx.tree_at(lambda m: m.mixing, model, Identity(1))
     batch = batch._replace(y=batch.y[:, :1])
-    noise = draw_noise(jax.random.key(0), model, N)
+    draws = draw(jax.random.key(0), model, N)
     start = random_statistics(11)
     start = Statistics(start.G, start.H[:, :1])
 
@@ -310,7 +338,7 @@ def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) 
     def expected_step(mean: Array, S: Array) -> tuple[Array, Array]:
         def bound(first: Array, second: Array) -> Array:
             root = jnp.linalg.cholesky(second - first @ first.T)
-            return evaluate_bound(model, Shared(first, root), batch, noise, N).bound
+            return evaluate_bound(model, Shared(first, root), batch, draws, N).bound
 
         by_first, by_second = jax.grad(bound, argnums=(0, 1))(mean, S + mean @ mean.T)
         precision = jnp.linalg.inv(S)
@@ -319,7 +347,7 @@ def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) 
 
     mean, covariance = moments_of(solve(start, model.mixing))
     expected_mean, expected = expected_step(jnp.asarray(mean)[:, None], jnp.asarray(covariance))
-    moved = natural(model, start, batch, local, noise, gamma).posterior
+    moved = natural(model, start, batch, local, draws, gamma).posterior
     mean, covariance = moments_of(solve(moved, model.mixing))
     np.testing.assert_allclose(mean, expected_mean[:, 0], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(covariance, expected, rtol=1e-8, atol=1e-10)
@@ -331,10 +359,10 @@ def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) 
 def test_an_em_step_never_lowers_the_free_form_bound(kind: str, seed: int, noise: float, scale: float) -> None:
     """From any q(u) that statistics can say, where the mixing's columns are not orthogonal as well."""
     model, batch, local = make_problem(kind, FreeForm.create(1, 20), seed)
-    model = eqx.tree_at(lambda m: m.log_noise_variance, model, jnp.log(jnp.asarray(noise)))
+    model = eqx.tree_at(lambda m: m.likelihood, model, ConstantNoise.create(noise))
     before = random_statistics(seed)
     before = Statistics(scale * before.G, scale * before.H)
-    step = natural(model, before, batch, local, draw_noise(jax.random.key(0), model, N))
+    step = natural(model, before, batch, local, draw(jax.random.key(0), model, N))
     assert float(step.after) >= float(step.before) - 1e-9 * abs(float(step.before))
 
 
@@ -342,7 +370,7 @@ def test_optimal_posterior_in_batches_is_one_full_step() -> None:
     """The statistics of batches add up, of unequal sizes too: 5 + 5 + 2."""
     model, batch, local = make_problem("two columns", FreeForm.create(1, 20))
     start, key = random_statistics(12), jax.random.key(0)
-    expected = natural(model, start, batch, local, draw_noise(key, model, N)).posterior
+    expected = natural(model, start, batch, local, draw(key, model, N)).posterior
     trainer = Trainer.create(N)
     out = optimal_posterior(trainer, key, trainer.init(model, start), batch, 5).posterior
     assert isinstance(out, Statistics)

@@ -1,7 +1,6 @@
 """Prediction: the mixture is the dense one, shortcuts change nothing, and without latents it is sparse regression."""
 
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,26 +9,47 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
-from gpcde.prediction import predictor as _predict
-from gpcde.inference.bound import Model, whole
-from gpcde.runtime.compilation import _options
+from gpcde.inference.bound import whole
+from gpcde.inference.posterior import Shared, Statistics, VariationalPosterior
+from gpcde.inference.training import Trainer, optimal_posterior
 from gpcde.model.input_maps import Concatenate, InputMap, Project, Warp
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.kernels import RBF
 from gpcde.model.latents import FreeForm, NoLatents
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
-from gpcde.inference.posterior import Shared, Statistics
-from gpcde.prediction.predictor import Mixture, log_density
-from gpcde.inference.training import Trainer, optimal_posterior
+from gpcde.model.model import Model
+from gpcde.model.prior import StandardNormal
+from gpcde.prediction import predictor as _predictor
+from gpcde.prediction.nodes import Nodes
+from gpcde.prediction.predictor import Mixture, Predictor, make_predictor
+from gpcde.runtime.compilation import _options
 from unseparated import Whole
+from varying import Moved, OfBoth
 
 M, D, TESTS, COMPONENTS = 5, 3, 4, 6
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.9, 1.1]), 1.3, 0.2
 MATRIX = np.array([[1.0, 0.8, 0.2, 0.6], [0.4, 1.1, -0.9, 0.1], [-0.5, 0.3, 0.7, 1.2]])
 
-predict = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})(_predict.predict)
+
+@partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
+def predict(
+    model: Model,
+    posterior: VariationalPosterior,
+    x: Inputs,
+    w: Array,
+    log_weight: Array,
+    draws: Array | None = None,
+) -> Mixture:
+    """p(y|x) at these latents, all in one program."""
+    return make_predictor(model, posterior, Nodes(w, log_weight, draws)).at_nodes(x)
+
+
+def log_density(model: Model, posterior: VariationalPosterior, x: Inputs, y: Array, *nodes: Array) -> np.ndarray:
+    """log p(y|x), in blocks."""
+    return Predictor.create(model, posterior, Nodes(*nodes)).log_density(x, y)
 
 
 def make_mixing(columns: int) -> Mixing:
@@ -37,11 +57,17 @@ def make_mixing(columns: int) -> Mixing:
     return PointMixing.create(MATRIX[:, :columns]) if columns else Identity(D)
 
 
-def make_model(mixing: Mixing, input_map: InputMap | None = None, latent_dim: int = 1) -> Model:
+def make_model(mixing: Mixing, input_map: InputMap | None = None, latent_dim: int = 1, varies: bool = False) -> Model:
     z = np.random.default_rng(0).normal(size=(M, 2))
-    noise = jnp.log(jnp.asarray(NOISE))
-    kernel = RBF.create(2, LENGTHSCALES, VARIANCE)
-    return Model(kernel, jnp.asarray(z), input_map or Concatenate(1), FreeForm.create(latent_dim, 3), mixing, noise)
+    return Model(
+        RBF.create(2, LENGTHSCALES, VARIANCE),
+        jnp.asarray(z),
+        input_map or Concatenate(1),
+        FreeForm.create(latent_dim, 3),
+        mixing,
+        OfBoth.create(NOISE, 0.3, 0.2) if varies else ConstantNoise.create(NOISE),
+        Moved.create(0.7) if varies else StandardNormal(),
+    )
 
 
 def make_statistics(outputs: int = D, seed: int = 1) -> Statistics:
@@ -163,12 +189,12 @@ def test_a_shared_posterior_is_mixed_by_p_as_well() -> None:
     np.testing.assert_allclose(covariances.reshape(-1, D, D), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("columns", [0, 1])
-def test_densities_integrate_to_one(columns: int) -> None:
-    """One output on a line; two outputs that follow one function on a plane."""
+@pytest.mark.parametrize(("columns", "varies"), [(0, False), (1, False), (1, True)])
+def test_densities_integrate_to_one(columns: int, varies: bool) -> None:
+    """One output on a line; two outputs that follow one function on a plane, where noise and prior vary as well."""
     mixing = PointMixing.create(MATRIX[:2, :1]) if columns else Identity(1)
     outputs, points = (2, 201) if columns else (1, 1001)
-    model, statistics = make_model(mixing), make_statistics(outputs)
+    model, statistics = make_model(mixing, varies=varies), make_statistics(outputs)
     w, log_weight = components()
     line = np.linspace(-12, 12, points)
     grid = np.stack([g.ravel() for g in np.meshgrid(*[line] * outputs)], 1)
@@ -193,26 +219,26 @@ def test_separating_the_kernel_changes_nothing() -> None:
 
 def record_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
-    score = _predict._block_density
+    score = _predictor._log_density
 
-    def recorded(model: Model, posterior: Statistics, x: Inputs, *rest: Any) -> Float[Array, " n"]:
+    def recorded(predictor: Predictor, x: Inputs, y: Array) -> Float[Array, " n"]:
         sizes.append(x.n_rows)
-        return score(model, posterior, x, *rest)
+        return score(predictor, x, y)
 
-    monkeypatch.setattr(_predict, "_block_density", recorded)
+    monkeypatch.setattr(_predictor, "_log_density", recorded)
     return sizes
 
 
 def test_the_size_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven points in one block, and in blocks of three, of which the last starts early."""
+    """Seven points in one block of eight, and in blocks of two where there is room for three; the last is filled up."""
     model, statistics = make_model(make_mixing(2)), make_statistics()
     (x, y), (w, log_weight) = new_points(7), components()
     sizes = record_blocks(monkeypatch)
     together = log_density(model, statistics, x, y, w, log_weight)
-    assert sizes == [7]
-    monkeypatch.setattr(_predict, "NUMBERS_AT_ONCE", 3 * COMPONENTS * M)
+    assert sizes == [8]
+    monkeypatch.setattr(_predictor, "NUMBERS_AT_ONCE", 3 * COMPONENTS * M)
     np.testing.assert_allclose(log_density(model, statistics, x, y, w, log_weight), together, rtol=1e-12)
-    assert sizes == [7, 3, 3, 3]
+    assert sizes == [8, 2, 2, 2, 2]
 
 
 def test_many_points_come_back_in_order() -> None:
@@ -229,7 +255,7 @@ def test_memory_is_bounded_where_the_kernel_does_not_separate(monkeypatch: pytes
     opaque = eqx.tree_at(lambda m: m.kernel, model, Whole(model.kernel))
     (x, y), (w, log_weight) = new_points(7), components()
     sizes = record_blocks(monkeypatch)
-    monkeypatch.setattr(_predict, "NUMBERS_AT_ONCE", 3 * COMPONENTS * M)
+    monkeypatch.setattr(_predictor, "NUMBERS_AT_ONCE", 3 * COMPONENTS * M)
     log_density(opaque, statistics, x, y, w, log_weight)
     assert max(sizes) * COMPONENTS * M <= 3 * COMPONENTS * M
 
@@ -239,8 +265,7 @@ def test_without_latents_it_is_the_predictive_of_sparse_regression() -> None:
     rng = np.random.default_rng(6)
     x, y = rng.normal(size=(12, 2)), rng.normal(size=(12, D))
     z = rng.normal(size=(M, 2))
-    noise = jnp.log(jnp.asarray(NOISE))
-    kernel = RBF.create(2, LENGTHSCALES, VARIANCE)
+    kernel, noise = RBF.create(2, LENGTHSCALES, VARIANCE), ConstantNoise.create(NOISE)
     model = Model(kernel, jnp.asarray(z), Concatenate(2), NoLatents(), Identity(D), noise)
     data = whole(make_inputs(x), y)
     trainer = Trainer.create(12)
@@ -255,6 +280,27 @@ def test_without_latents_it_is_the_predictive_of_sparse_regression() -> None:
     variance = VARIANCE - reduction + NOISE
     squares = ((np.asarray(targets) - mean) ** 2).sum(1) / variance
     np.testing.assert_allclose(out, -0.5 * (squares + D * np.log(2 * np.pi * variance)), rtol=1e-8)
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_where_noise_and_prior_vary_so_do_variances_and_weights(columns: int) -> None:
+    """Component k at x has the covariance P Cov f Pᵀ + σ² s(x, w_k) I and the weight π_k p(w_k|x) / N(w_k | 0, 1)."""
+    statistics, (x, y), (w, log_weight) = make_statistics(), new_points(), components()
+    plain, model = (make_model(make_mixing(columns), varies=varies) for varies in (False, True))
+    mixture = predict(model, statistics, x, w, log_weight)
+    means, covariances = moments(mixture, D)
+    expected_means, expected = dense_components(plain, statistics, x, w)
+    s = np.exp(0.3 * np.asarray(x.dense) + 0.2 * np.asarray(w)[:, 0])
+    np.testing.assert_allclose(means, expected_means, rtol=1e-9, atol=1e-10)
+    expected = expected + NOISE * (s - 1)[..., None, None] * np.eye(D)
+    np.testing.assert_allclose(covariances, expected, rtol=1e-9, atol=1e-10)
+    tilted = np.asarray(log_weight) + norm.logpdf(w[:, 0], 0.7 * np.asarray(x.dense)) - norm.logpdf(w[:, 0])
+    tilted -= logsumexp(tilted, axis=1, keepdims=True)
+    np.testing.assert_allclose(mixture.log_weight, tilted, rtol=1e-10)
+    # and a row's likelihood at latents of its own is that of a component
+    predictor = Predictor.create(model, statistics, Nodes(w, log_weight))
+    own = predictor.log_likelihood(x, y, jnp.broadcast_to(w, (TESTS, *w.shape)), jnp.zeros((TESTS, COMPONENTS, 0)))
+    np.testing.assert_allclose(own, mixture.log_components(y), rtol=1e-9)
 
 
 def test_an_uncertain_p_keeps_mean_trace_and_the_variances_along_its_columns() -> None:
@@ -346,16 +392,16 @@ def test_rows_of_p_that_hardly_vary_are_known(columns: int) -> None:
 def test_each_component_has_its_own_draw_of_an_uncertain_a() -> None:
     """Component k at x is the model of [A x, w] at A x = mean + standard deviation ε_k, w = w_k."""
     rng = np.random.default_rng(8)
-    mean, log_std, noise = rng.normal(size=(2, 1)), np.array([[-1.0], [-0.3]]), rng.normal(size=(COMPONENTS, 1))
+    mean, log_std, draws = rng.normal(size=(2, 1)), np.array([[-1.0], [-0.3]]), rng.normal(size=(COMPONENTS, 1))
     statistics = make_statistics()
     model = make_model(make_mixing(2), Project(jnp.asarray(mean), jnp.asarray(log_std)))
     known = make_model(make_mixing(2))
     (x, _), (w, log_weight) = new_points(inputs=2), components()
-    mixture = predict(model, statistics, x, w, log_weight, jnp.asarray(noise))
+    mixture = predict(model, statistics, x, w, log_weight, jnp.asarray(draws))
     rows = np.asarray(x.dense)
     spread = np.sqrt(rows**2 @ np.exp(2 * log_std))
     for k in range(COMPONENTS):
-        at = jax.tree.map(jnp.asarray, make_inputs(rows @ mean + spread * noise[k]))
+        at = jax.tree.map(jnp.asarray, make_inputs(rows @ mean + spread * draws[k]))
         one = predict(known, statistics, at, w[k : k + 1], jnp.zeros(1))
         np.testing.assert_allclose(mixture.mean[:, k], one.mean[:, 0], rtol=1e-9)
         np.testing.assert_allclose(mixture.variance[:, k], one.variance[:, 0], rtol=1e-9)

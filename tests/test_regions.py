@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import lognorm, norm
 
-from gpcde.density.conditional import ConditionalDensity
 from gpcde.density.components import Components
+from gpcde.density.conditional import ConditionalDensity
 from gpcde.density.transforms import OutputTransform
 
 LOG = OutputTransform("log", -1.0, np.inf, np.array([0.3]), np.array([0.8]))

@@ -11,13 +11,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-
-from gpcde import Design, cli, make_inputs
-from gpcde.reproduce import EXPERIMENTS, PRESETS, _run, _training, mnist, natgrad, omniglot, taxi, uci
 from gpcde.reproduce._report import fill_page, mean_error, metric, with_error, write_table
 from gpcde.reproduce._run import ReproduceError, run
 from gpcde.reproduce._training import Course, resumed, train_design
 from gpcde.reproduce._units import Unit, append_line, picture, read_lines, unpicture
+
+from gpcde import Design, cli, make_inputs
+from gpcde.reproduce import EXPERIMENTS, PRESETS, _run, _training, mnist, natgrad, omniglot, taxi, uci
 
 MODULES = {"mnist": mnist, "natgrad": natgrad, "omniglot": omniglot, "taxi": taxi, "uci": uci}
 

@@ -12,15 +12,17 @@ from jaxtyping import Array
 from scipy.linalg import block_diag
 from scipy.stats import multivariate_normal
 
-from gpcde.inference.bound import Batch, Model, Noise, Terms, draw_noise, evaluate_bound, whole
-from gpcde.runtime.compilation import _options
+from gpcde.inference.bound import Batch, Draws, Terms, draw, evaluate_bound, whole
+from gpcde.inference.posterior import Statistics
+from gpcde.inference.training import State, Trainer
 from gpcde.model.input_maps import Concatenate, InputMap, Project
 from gpcde.model.inputs import make_inputs
 from gpcde.model.kernels import RBF
 from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
+from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
-from gpcde.inference.posterior import Statistics
-from gpcde.inference.training import State, Trainer, natural_step
+from gpcde.model.model import Model
+from gpcde.runtime.compilation import _options
 
 N, M, D = 14, 5, 3
 VARIANCE, NOISE, JITTER = 1.4, 0.15, 1e-6
@@ -36,24 +38,22 @@ class Optimum(NamedTuple):
     gradient: Model
 
 
-def optimum(model: Model, batch: Batch, noise: Noise, local: Array | None = None) -> Optimum:
+def optimum(model: Model, batch: Batch, draws: Draws, local: Array | None = None) -> Optimum:
     trainer = Trainer.create(len(batch.y))
-    return _optimum(trainer, trainer.init(model, local=local), batch, noise)
+    return _optimum(trainer, trainer.init(model, local=local), batch, draws)
 
 
 @fast
-def _optimum(trainer: Trainer, state: State, batch: Batch, noise: Noise) -> Optimum:
-    _, gradients = trainer.gradients(noise, state, batch)
-    assert isinstance(state.posterior, Statistics)
-    assert gradients.coefficients is not None
-    best = natural_step(state.posterior, gradients.coefficients, state.model.noise_variance, 1.0)
-    terms, gradients = trainer.gradients(noise, eqx.tree_at(lambda s: s.posterior, state, best), batch)
+def _optimum(trainer: Trainer, state: State, batch: Batch, draws: Draws) -> Optimum:
+    _, gradients = trainer.gradients(draws, state, batch)
+    best = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
+    terms, gradients = trainer.gradients(draws, eqx.tree_at(lambda s: s.posterior, state, best), batch)
     return Optimum(terms, gradients.learnt[0])
 
 
 @fast
-def evaluate(model: Model, statistics: Statistics, batch: Batch, noise: Noise, local: Array | None = None) -> Terms:
-    return evaluate_bound(model, statistics, batch, noise, batch.y.shape[0], local)
+def evaluate(model: Model, statistics: Statistics, batch: Batch, draws: Draws, local: Array | None = None) -> Terms:
+    return evaluate_bound(model, statistics, batch, draws, batch.y.shape[0], local)
 
 
 def data(seed: int, inputs: int, n: int = N, outputs: int = D) -> tuple[np.ndarray, np.ndarray, Batch]:
@@ -64,7 +64,7 @@ def data(seed: int, inputs: int, n: int = N, outputs: int = D) -> tuple[np.ndarr
 
 def make_model(latents: Latents, mixing: Mixing, input_map: InputMap, z: np.ndarray, jitter: float = JITTER) -> Model:
     kernel = RBF.create(z.shape[1], LENGTHSCALES[: z.shape[1]], VARIANCE)
-    return Model(kernel, jnp.asarray(z), input_map, latents, mixing, jnp.log(jnp.asarray(NOISE)), jitter=jitter)
+    return Model(kernel, jnp.asarray(z), input_map, latents, mixing, ConstantNoise.create(NOISE), jitter=jitter)
 
 
 def rbf(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -72,8 +72,8 @@ def rbf(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return VARIANCE * np.exp(-0.5 * (((left[:, None] - right) / scale) ** 2).sum(-1))
 
 
-def no_noise(n: int = N) -> Noise:
-    return Noise(jnp.zeros((n, 0)), jnp.zeros((n, 0, 0)))
+def no_draws(n: int = N) -> Draws:
+    return Draws(jnp.zeros((n, 0)), jnp.zeros((n, 0, 0)))
 
 
 MATRIX = np.array([[1.0, 0.8, -0.3, 0.5], [0.4, 1.1, 0.6, 0.2], [-0.5, 0.3, 0.9, 1.3]])
@@ -93,7 +93,7 @@ def test_the_optimal_bound_is_the_dense_collapsed_bound(columns: int) -> None:
     covariance = np.kron(qff, p @ p.T) + NOISE * np.eye(N * D)
     trace = np.trace(p.T @ p) * (N * VARIANCE - np.trace(qff))
     expected = multivariate_normal.logpdf(y.ravel(), cov=covariance) - 0.5 * trace / NOISE
-    np.testing.assert_allclose(optimum(model, batch, no_noise()).terms.bound, expected, rtol=1e-8)
+    np.testing.assert_allclose(optimum(model, batch, no_draws()).terms.bound, expected, rtol=1e-8)
 
 
 def test_the_optimal_bound_with_an_uncertain_p_is_dense_gaussian_integration() -> None:
@@ -115,7 +115,7 @@ def test_the_optimal_bound_with_an_uncertain_p_is_dense_gaussian_integration() -
     gaussian = 0.5 * pull @ np.linalg.solve(precision, pull) - 0.5 * np.linalg.slogdet(precision)[1]
     kl = 0.5 * np.sum((variance + (mean - start) ** 2) / scale**2 - 1 - np.log(variance / scale**2))
     expected = -0.5 * N * D * np.log(2 * np.pi * NOISE) - 0.5 * rest / NOISE + gaussian - kl
-    np.testing.assert_allclose(optimum(model, batch, no_noise()).terms.bound, expected, rtol=1e-8)
+    np.testing.assert_allclose(optimum(model, batch, no_draws()).terms.bound, expected, rtol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -134,14 +134,15 @@ def test_without_latents_value_and_gradient_are_those_of_gpjax_collapsed_bound()
         return gpx.objectives.collapsed_elbo(q, gpx.Dataset(X=jnp.asarray(x), y=jnp.asarray(y)))
 
     assert isinstance(model.kernel, RBF)
-    at = model.kernel.log_lengthscales, model.kernel.log_variance, model.inducing_points, model.log_noise_variance
+    at = model.kernel.log_lengthscales, model.kernel.log_variance, model.inducing_points, jnp.log(model.noise_variance)
     value, (by_scales, by_variance, by_z, by_noise) = fast(jax.value_and_grad(collapsed, argnums=(0, 1, 2, 3)))(*at)
-    ours = optimum(model, batch, no_noise())
+    ours = optimum(model, batch, no_draws())
     np.testing.assert_allclose(ours.terms.bound, value, rtol=1e-8)
     assert isinstance(ours.gradient.kernel, RBF)
     np.testing.assert_allclose(ours.gradient.kernel.log_lengthscales, by_scales, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(ours.gradient.inducing_points, by_z, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(ours.gradient.log_noise_variance, by_noise, rtol=1e-7)
+    assert isinstance(ours.gradient.likelihood, ConstantNoise)
+    np.testing.assert_allclose(ours.gradient.likelihood.log_noise_variance, by_noise, rtol=1e-7)
     # our jitter grows with the variance, theirs is a number: 1e-6 of the bound's slope in it is what remains
     np.testing.assert_allclose(ours.gradient.kernel.log_variance, by_variance, rtol=1e-4)
 
@@ -185,7 +186,7 @@ def test_without_inputs_it_is_the_bayesian_gplvm(full: bool) -> None:
     one += 0.5 * beta * np.trace(np.linalg.solve(gram, psi2))
     kl = 0.5 * sum(np.trace(c) + m @ m - 2 - np.linalg.slogdet(c)[1] for m, c in zip(mean, covariance, strict=True))
     expected = D * one - 0.5 * np.trace(y.T @ W @ y) - kl
-    np.testing.assert_allclose(optimum(model, batch, no_noise(), jnp.asarray(local)).terms.bound, expected, rtol=1e-8)
+    np.testing.assert_allclose(optimum(model, batch, no_draws(), jnp.asarray(local)).terms.bound, expected, rtol=1e-8)
 
 
 def test_inducing_points_at_the_data_make_it_exact_regression() -> None:
@@ -196,7 +197,7 @@ def test_inducing_points_at_the_data_make_it_exact_regression() -> None:
     model = make_model(NoLatents(), PointMixing.create(p), Concatenate(2), 2 * x, jitter=1e-11)
     covariance = np.kron(rbf(2 * x, 2 * x), p @ p.T) + NOISE * np.eye(8 * D)
     expected = multivariate_normal.logpdf(y.ravel(), cov=covariance)
-    np.testing.assert_allclose(optimum(model, batch, no_noise(8)).terms.bound, expected, rtol=1e-8)
+    np.testing.assert_allclose(optimum(model, batch, no_draws(8)).terms.bound, expected, rtol=1e-8)
 
 
 def test_outputs_that_share_nothing_add_up() -> None:
@@ -207,14 +208,14 @@ def test_outputs_that_share_nothing_add_up() -> None:
 
     def one(output: int, scale: float) -> float:
         single = make_model(NoLatents(), PointMixing.create([[scale]]), Concatenate(2), z)
-        return float(optimum(single, batch._replace(y=batch.y[:, [output]]), no_noise()).terms.bound)
+        return float(optimum(single, batch._replace(y=batch.y[:, [output]]), no_draws()).terms.bound)
 
     together = make_model(NoLatents(), PointMixing.create(np.diag(scales)), Concatenate(2), z)
     expected = sum(one(i, scale) for i, scale in enumerate(scales))
-    np.testing.assert_allclose(optimum(together, batch, no_noise()).terms.bound, expected, rtol=1e-10)
+    np.testing.assert_allclose(optimum(together, batch, no_draws()).terms.bound, expected, rtol=1e-10)
     plain = make_model(NoLatents(), Identity(D), Concatenate(2), z)
     expected = sum(one(i, 1.0) for i in range(D))
-    np.testing.assert_allclose(optimum(plain, batch, no_noise()).terms.bound, expected, rtol=1e-10)
+    np.testing.assert_allclose(optimum(plain, batch, no_draws()).terms.bound, expected, rtol=1e-10)
 
 
 def test_a_rotation_of_the_functions_or_a_column_of_zeros_changes_nothing() -> None:
@@ -227,7 +228,7 @@ def test_a_rotation_of_the_functions_or_a_column_of_zeros_changes_nothing() -> N
     bounds = []
     for p in (MATRIX[:, :3], MATRIX[:, :3] @ turn, np.hstack([MATRIX[:, :3], np.zeros((D, 1))])):
         model = make_model(latents, PointMixing.create(p), Concatenate(1), z)
-        bounds.append(float(evaluate(model, start, batch, no_noise()).bound))
+        bounds.append(float(evaluate(model, start, batch, no_draws()).bound))
     np.testing.assert_allclose(bounds[1:], bounds[0], rtol=1e-10)
 
 
@@ -245,12 +246,12 @@ def test_latents_without_influence_leave_sparse_regression(kind: str) -> None:
     _, _, batch = data(14, 1)
     z = np.random.default_rng(15).normal(size=(M, 2))
     regression = make_model(NoLatents(), Identity(D), Concatenate(1), z[:, :1])
-    expected = optimum(regression, batch, no_noise()).terms.bound
+    expected = optimum(regression, batch, no_draws()).terms.bound
 
     model = make_model(LIMITS[kind](), Identity(D), Concatenate(1), z)
     model = eqx.tree_at(lambda m: m.kernel, model, RBF.create(2, [LENGTHSCALES[0], 1e7], VARIANCE))
     local = None if kind == "free-form" else jnp.zeros((N, 2))
-    bound = optimum(model, batch, draw_noise(jax.random.key(0), model, N), local).terms.bound
+    bound = optimum(model, batch, draw(jax.random.key(0), model, N), local).terms.bound
     np.testing.assert_allclose(bound, expected, rtol=1e-8)
 
 
@@ -264,13 +265,12 @@ def test_a_narrow_q_of_w_is_regression_on_known_latents(full: bool) -> None:
     known = whole(make_inputs(np.hstack([x, w])), y)
     statistics = Statistics(jnp.eye(M), jnp.asarray(rng.normal(size=(M, D))))
     plain = make_model(NoLatents(), Identity(D), Concatenate(2), z)
-    expected = evaluate(plain, statistics, known, no_noise()).data
+    expected = evaluate(plain, statistics, known, no_draws()).data
     local = jnp.asarray(np.hstack([w, np.full((N, 1), -12.0)]))
     kl = 0.5 * np.sum(w**2 + np.exp(-24.0) - 1 + 24.0)
     for latents in (GaussianLatents(None, 1, "closed", full=full), GaussianLatents(None, 1, "draws", 2, full=full)):
         model = make_model(latents, Identity(D), Concatenate(1), z)
-        noise = draw_noise(jax.random.key(1), model, N)
-        terms = evaluate(model, statistics, batch, noise, local)
+        terms = evaluate(model, statistics, batch, draw(jax.random.key(1), model, N), local)
         np.testing.assert_allclose(terms.data, expected - kl, rtol=1e-4 if latents.expectation == "draws" else 1e-8)
 
 
@@ -283,11 +283,11 @@ def test_a_certain_a_is_regression_on_projected_inputs() -> None:
     statistics = Statistics(jnp.eye(M), jnp.asarray(rng.normal(size=(M, D))))
     plain = make_model(latents, Identity(D), Concatenate(1), z)
     projected = batch._replace(x=jax.tree.map(jnp.asarray, make_inputs(x @ A)))
-    expected = evaluate(plain, statistics, projected, no_noise())
+    expected = evaluate(plain, statistics, projected, no_draws())
 
     input_map = Project(jnp.asarray(A), jnp.full((3, 1), log_std), prior_std)
     model = make_model(latents, Identity(D), input_map, z)
-    terms = evaluate(model, statistics, batch, draw_noise(jax.random.key(2), model, N))
+    terms = evaluate(model, statistics, batch, draw(jax.random.key(2), model, N))
     np.testing.assert_allclose(terms.data, expected.data, rtol=1e-6)
     ratio = np.exp(2 * log_std) / prior_std**2
     kl = 0.5 * np.sum(A**2 / prior_std**2 + ratio - 1 - np.log(ratio))
@@ -308,7 +308,7 @@ def test_a_sum_of_separate_models_is_a_block_diagonal_one() -> None:
         count = len(x[rows])
         batch = whole(make_inputs(x[rows]), y[rows])
         model = make_model(NoLatents(), PointMixing.create(MATRIX[:, :2]), Concatenate(2), z[points])
-        return float(optimum(model, batch, no_noise(count)).terms.bound)
+        return float(optimum(model, batch, no_draws(count)).terms.bound)
 
     apart = bound(slice(0, N), slice(0, M)) + bound(slice(N, None), slice(M, None))
     np.testing.assert_allclose(bound(slice(None), slice(None)), apart, rtol=1e-8)

@@ -9,12 +9,14 @@ import pytest
 from scipy.stats import kstest
 
 from gpcde.inference.bound import whole
-from gpcde.inference.start import Design, _mixing, gaussianised, projection_start, start
+from gpcde.inference.components import gaussianised
+from gpcde.inference.design import Design, projection_start
+from gpcde.inference.schedule import Geometric
+from gpcde.inference.start import start
+from gpcde.inference.training import Trainer, train
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.latents import GaussianLatents
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
-from gpcde.inference.schedule import Geometric
-from gpcde.inference.training import Trainer, train
 
 
 def two_branches(n: int, seed: int = 0) -> tuple[Inputs, np.ndarray]:
@@ -55,8 +57,7 @@ def test_levels_with_like_outputs_start_near_each_other() -> None:
     codes = rng.integers(0, 4, 400)
     centre = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 1.0], [5.0, 1.1]])
     y = centre[codes] + 0.1 * rng.standard_normal((400, 2))
-    design = Design(input_map="project", input_dim=2, levels=(4,))
-    mean, _ = projection_start(jax.random.key(0), design, whole(make_inputs(codes=codes, levels=(4,)), y))
+    mean, _ = projection_start(jax.random.key(0), make_inputs(codes=codes, levels=(4,)), y, 4, 2)
     distance = np.linalg.norm(np.asarray(mean)[:, None] - np.asarray(mean), axis=2)
     assert max(distance[0, 1], distance[2, 3]) < 0.3 * distance[0, 2]
 
@@ -136,14 +137,14 @@ def test_categories_and_mixing_and_no_inputs_have_a_start() -> None:
 )
 def test_the_mixing_is_of_the_kind_asked_for(name: str, kind: type[Mixing]) -> None:
     p = grid_start(2, 2, 3)
-    mixing = _mixing(Design(mixing=p, mixing_posterior=name), 4)
+    mixing = Design(mixing=p, mixing_posterior=name).make_mixing(4)
     assert type(mixing) is kind
     np.testing.assert_array_equal(mixing.apply(jnp.eye(3)).T, p)
     if isinstance(mixing, PointMixing):
         assert mixing.learn == (name == "map")
-    assert isinstance(_mixing(Design(mixing_posterior=name), 4), Identity)
+    assert isinstance(Design(mixing_posterior=name).make_mixing(4), Identity)
     with pytest.raises(ValueError, match="mixing has 4 rows, but y has 5 columns"):
-        _mixing(Design(mixing=p, mixing_posterior=name), 5)
+        Design(mixing=p, mixing_posterior=name).make_mixing(5)
 
 
 def test_a_start_with_a_conjugate_mixing_keeps_its_prior_where_it_was() -> None:

@@ -8,18 +8,18 @@ import polars as pl
 import pytest
 
 from gpcde import MDN
-from gpcde.model.inputs import Inputs
-from gpcde.estimators.tables import Category, Features, has_categories, is_frame, read_frame, read_numbers
 from gpcde.density.transforms import standard_units
+from gpcde.estimators.tables import Category, Columns, has_categories, is_frame, read_frame, read_numbers
+from gpcde.model.inputs import Inputs
 
 NUMBERS = {"a": [1.0, 2.0, 6.0, -3.0], "b": [10, 20, 20, 50]}
 TEXT = ["u", "v", "v", "w"]
 
 
-def learnt(X: Any) -> tuple[Features, Inputs]:
+def learnt(X: Any) -> tuple[Columns, Inputs]:
     """As an estimator reads a table in training."""
     table = MDN()._read_table(X, reset=True)
-    features = Features.fit(table)
+    features = Columns.fit(table)
     return features, features.apply(table)
 
 

@@ -1,16 +1,12 @@
 """The command line: `gpcde reproduce …`."""
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ._version import VERSION
 from .reproduce import EXPERIMENTS, PRESETS
-from .reproduce._report import fill_page
-from .reproduce._run import ReproduceError, run
-from .reproduce._units import read_lines
-from .runtime.files import VERSION
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,36 +30,18 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     value = int(text) if text.isdigit() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
     return value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where something could not be done, 130 where it was interrupted."""
     options = parser().parse_args(arguments)
-    names = EXPERIMENTS if options.experiment == "all" else (options.experiment,)
-    modules = {name: importlib.import_module(f"gpcde.reproduce.{name}") for name in names}
-    out = options.out / options.preset
-    units = [unit for module in modules.values() for unit in module.units(options.preset)]
-    code = 0
-    if not options.report:
-        try:
-            run(units, out, options.jobs, options.quiet)
-        except ReproduceError as error:
-            print(f"gpcde: {error}", file=sys.stderr)
-            code = 1
-        except KeyboardInterrupt:
-            print("gpcde: stopped; the same command goes on from here", file=sys.stderr)
-            code = 130
-    known = {unit.key for unit in units}
-    for name, module in modules.items():
-        lines = [line for line in read_lines(out / f"{name}.jsonl") if line["key"] in known]
-        if lines:
-            module.report(lines, out)
-            if not options.quiet:
-                print(f"{out / name}.md")
-    fill_page(options.out / "README.md")
-    return code
+    from .reproduce.command import reproduce  # JAX and all the rest: `--help` need not wait for them
+
+    return reproduce(
+        options.experiment, options.preset, options.jobs, options.out, report=options.report, quiet=options.quiet
+    )
 
 
 if __name__ == "__main__":

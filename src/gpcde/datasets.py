@@ -95,6 +95,8 @@ class Trips(NamedTuple):
 
 # files
 
+NO_POOCH = "downloads need pooch: pip install 'gpcde[data]'"
+
 
 def cache() -> Path:
     """The folder downloads go to: `GPCDE_DATA_DIR` if that is set, else the user's cache."""
@@ -103,8 +105,12 @@ def cache() -> Path:
 
 
 def user_cache() -> Path:
-    """The user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpcde"
+    """The user's cache, where the system wants it (on Linux `$XDG_CACHE_HOME/gpcde`, else `~/.cache/gpcde`)."""
+    try:
+        import pooch
+    except ImportError as error:
+        raise DataError(f"{NO_POOCH}, or set GPCDE_DATA_DIR to the folder that has the files") from error
+    return Path(pooch.os_cache("gpcde"))
 
 
 def local(*places: str) -> Path | None:
@@ -118,7 +124,7 @@ def fetch(name: str) -> Path:
         import pooch
         from requests import RequestException
     except ImportError as error:
-        raise DataError("downloads need pooch: pip install 'gpcde[data]'") from error
+        raise DataError(NO_POOCH) from error
     path = cache() / name
     source = SOURCES.get(name)
     if source is None:

@@ -166,5 +166,5 @@ class DensityRegressor(BaseProbaRegressor):
 
 
 def _places(which: Any, count: int) -> Int[np.ndarray, " k"]:
-    """Which of so many, whatever way pandas may be told of them, as numbers from 0."""
+    """Which of `count` places, in whatever way pandas may be told of them, as numbers from 0."""
     return np.atleast_1d(np.arange(count)[slice(None) if which is None else which])

@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpcde.datasets import DataError
 from gpcde.reproduce._run import Tell
 from gpcde.reproduce._units import Unit
+
+from gpcde.datasets import DataError
 
 
 def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:

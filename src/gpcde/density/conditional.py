@@ -44,8 +44,31 @@ rows it looks at first, to learn how many numbers a row is."""
 class ConditionalDensity:
     """p(y|x_n) for a batch of rows x_n: joint log densities, cdf, quantiles, samples, moments, regions, scores.
 
-    `source` is the components themselves, or a function that makes those of a slice of rows (`n_rows` in all).
-    With `flat`, the one output has no axis of its own: y and results are vectors.
+    Parameters
+    ----------
+    source : Components or Source
+        The components themselves, or what makes those of some rows, in standard units.
+    transform : OutputTransform
+        From standard units to those of y.
+    n_rows : int, default=None
+        How many rows there are, where a `Source` makes them.
+    flat : bool, default=False
+        Whether the one output has no axis of its own: y and results are vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import LinearGaussian
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 1))
+    >>> y = 2 * X[:, 0] + rng.standard_normal(100)
+    >>> density = LinearGaussian().fit(X, y).predict_density([[0.0], [1.0]])
+    >>> density
+    ConditionalDensity(rows=2, outputs=1)
+    >>> density.log_pdf([0.0, 2.0]).shape, density.quantile([0.1, 0.5, 0.9]).shape
+    ((2,), (2, 3))
+    >>> bool(np.allclose(density.cdf(density.quantile(0.3)), 0.3))
+    True
     """
 
     def __init__(
@@ -97,7 +120,18 @@ class ConditionalDensity:
         return ConditionalDensity(source, self._transform, len(index), self._flat)
 
     def marginal(self, output: int | Sequence[int]) -> "ConditionalDensity":
-        """The density of one output, or of several."""
+        """The density of one output, or of several.
+
+        Parameters
+        ----------
+        output : int or list of int
+            Which, counted from 0; of an int the density's y has no axis of outputs.
+
+        Returns
+        -------
+        ConditionalDensity
+            Of as many rows.
+        """
         single = isinstance(output, int | Integral)
         columns = [int(i) for i in np.atleast_1d(np.asarray(output))]
         for column in columns:
@@ -114,7 +148,13 @@ class ConditionalDensity:
         )
 
     def components(self) -> Components:
-        """Weights, means and variances of all rows' mixtures, as they are: in the model's standard units."""
+        """Weights, means and variances of all rows' mixtures, as they are: in the model's standard units.
+
+        Returns
+        -------
+        Components
+            With as many rows.
+        """
         return self._some(np.arange(len(self)))
 
     def _some(self, rows: Int[np.ndarray, " b"]) -> Components:
@@ -124,6 +164,8 @@ class ConditionalDensity:
 
     def _row_size(self) -> int:
         """How many numbers the means of one row are, as outputs."""
+        if self._shape is None and not len(self):
+            self._shape = 1, self.n_outputs
         if self._shape is None:
             first = self._source.components(np.arange(min(FIRST_ROWS, len(self))))
             self._shape = first.n_components, max(first.mean.shape[2], first.n_outputs)
@@ -176,7 +218,18 @@ class ConditionalDensity:
     # densities
 
     def log_pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
-        """log p(y_n|x_n), joint over the outputs; -inf outside the support of a transformed y."""
+        """log p(y_n|x_n), joint over the outputs.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D), or a number or vector of D for all rows
+            A point for each row.
+
+        Returns
+        -------
+        array of shape (n,)
+            -inf outside the support of a transformed y.
+        """
         z = self._transform.to_standard(self._outputs(y))
         inside = np.isfinite(z).all(1)
         safe = np.where(inside[:, None], z, 0.0)
@@ -189,11 +242,22 @@ class ConditionalDensity:
         return np.where(inside, out, -np.inf)
 
     def pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
-        """p(y_n|x_n)."""
+        """p(y_n|x_n), joint over the outputs; as `log_pdf`."""
         return np.exp(self.log_pdf(y))
 
     def pdf_grid(self, points: Numbers) -> Float[np.ndarray, "n g"]:
-        """Every row's density at every one of the points: g numbers, or g × D for several outputs."""
+        """Every row's density at every one of the points.
+
+        Parameters
+        ----------
+        points : array of shape (g,) or (g, D)
+            In the units of y.
+
+        Returns
+        -------
+        array of shape (n, g)
+            0 outside the support of a transformed y.
+        """
         grid = np.asarray(points, float)
         grid = grid.reshape(-1, 1) if grid.ndim < 2 and self.n_outputs == 1 else grid
         if grid.ndim != 2 or grid.shape[1] != self.n_outputs:
@@ -211,7 +275,18 @@ class ConditionalDensity:
         return out
 
     def cdf(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """P(Y_j <= y_nj | x_n), of each output by itself."""
+        """P(Y_j <= y_nj | x_n), of each output by itself.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D), or a number or vector of D for all rows
+            A point for each row.
+
+        Returns
+        -------
+        array of shape (n,) or (n, D)
+            Between 0 and 1.
+        """
         z = self._transform.to_standard(self._outputs(y))
         out = np.empty(z.shape)
         for rows, c in self._blocks():
@@ -220,7 +295,18 @@ class ConditionalDensity:
         return self._shaped(out)
 
     def quantile(self, level: Numbers) -> np.ndarray:
-        """The values below which y lies with these probabilities: n, or n × levels, and × outputs if several."""
+        """The values below which each output lies with these probabilities.
+
+        Parameters
+        ----------
+        level : float or array of shape (l,)
+            Between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n,) or (n, l); (n, D) or (n, l, D) with several outputs
+            In the units of y.
+        """
         levels = np.asarray(level, float)
         check_quantiles(level)
         flat = levels.reshape(1, -1)
@@ -232,12 +318,34 @@ class ConditionalDensity:
         return self._shaped(out.reshape(len(self), *levels.shape, self.n_outputs))
 
     def interval(self, level: float = 0.9) -> np.ndarray:
-        """The central interval of each output: n × 2, or n × 2 × D."""
+        """The central interval of each output that holds it with this probability.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, D)
+            Lower and upper ends.
+        """
         check_level(level)
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
     def hdr(self, level: float = 0.9) -> Region:
-        """The smallest regions that hold y with this probability: intervals (one output), or level sets."""
+        """The smallest regions that hold y with this probability: intervals of one output, or level sets.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        Region
+            Of as many rows.
+        """
         check_level(level)
         threshold = np.empty(len(self))
         if self.n_outputs > 1:
@@ -253,19 +361,19 @@ class ConditionalDensity:
     # points
 
     def mean(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """E[y|x]."""
+        """E[y|x], of shape (n,) or (n, D)."""
         return self._shaped(self._moments()[0])
 
     def var(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """The variance of each output."""
+        """The variance of each output, of shape (n,) or (n, D)."""
         return self._shaped(self._moments()[1])
 
     def std(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """The standard deviation of each output."""
+        """The standard deviation of each output, of shape (n,) or (n, D)."""
         return np.sqrt(self.var())
 
     def mode(self) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """Where the joint density is highest."""
+        """Where the joint density is highest, of shape (n,) or (n, D)."""
         z = np.empty((len(self), self.n_outputs))
         on_a_line = self._row_size() == self._n_components()
         for rows, c in self._blocks(self._grid_size() if on_a_line else self._n_components()):
@@ -292,7 +400,20 @@ class ConditionalDensity:
         return mean, variance
 
     def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
-        """Draws of y: n × size, or n × size × D."""
+        """Draws of y.
+
+        Parameters
+        ----------
+        size : int, default=1
+            How many draws each row has.
+        random_state : int, Generator or None, default=None
+            A seed.
+
+        Returns
+        -------
+        array of shape (n, size) or (n, size, D)
+            In the units of y.
+        """
         check_size(size)
         rng = np.random.default_rng(random_state)
         chance = rng.random((len(self), size))
@@ -304,7 +425,13 @@ class ConditionalDensity:
     # scores
 
     def integrated_square(self) -> Float[np.ndarray, " n"]:
-        """∫ p(y|x_n)² dy, joint over the outputs."""
+        """∫ p(y|x_n)² dy, joint over the outputs; in closed form, where y is not transformed.
+
+        Returns
+        -------
+        array of shape (n,)
+            In units of one over y's.
+        """
         if not self._transform.affine:
             raise ValueError("∫ p² dy has a closed form where y is not transformed; with y_transform it has none")
         out = np.empty(len(self))
@@ -313,7 +440,18 @@ class ConditionalDensity:
         return out / np.prod(self._transform.scale)
 
     def crps(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
-        """The continuous ranked probability score of each output: lower is better, 0 for a point mass at y."""
+        """The continuous ranked probability score of each output: lower is better, 0 for a point mass at y.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D), or a number or vector of D for all rows
+            What was observed in each row.
+
+        Returns
+        -------
+        array of shape (n,) or (n, D)
+            In the units of y.
+        """
         y = self._outputs(y)
         out = np.empty(y.shape)
         t = self._transform
@@ -330,14 +468,28 @@ class ConditionalDensity:
     def energy_score(
         self, y: Numbers, size: int = 1000, random_state: int | np.random.Generator | None = 0
     ) -> Float[np.ndarray, " n"]:
-        """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together, from so many draws; the CRPS of one output."""
+        """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together: lower is better; of one output, the CRPS.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D), or a number or vector of D for all rows
+            What was observed in each row.
+        size : int, default=1000
+            How many pairs of draws each row has.
+        random_state : int, Generator or None, default=0
+            A seed.
+
+        Returns
+        -------
+        array of shape (n,)
+            In the units of y.
+        """
         check_size(size)
         y, rng = self._outputs(y), np.random.default_rng(random_state)
         out = np.empty(len(self))
         for rows, c in self._blocks(1 + 2 * size * (self.n_outputs + 1) // self._n_components()):
-            noise = rng.standard_normal(
-                (c.n_rows, 2 * size, self.n_outputs + 1)
-            )  # row by row, however rows are blocked
+            # row by row, however rows are blocked
+            noise = rng.standard_normal((c.n_rows, 2 * size, self.n_outputs + 1))
             draws = self._transform.from_standard(c.sample(ndtr(noise[..., 0]), noise[..., 1:]))
             apart = np.linalg.norm(draws[:, :size] - draws[:, size:], axis=2)
             out[rows] = np.linalg.norm(draws - y[rows, None], axis=2).mean(1) - 0.5 * apart.mean(1)
@@ -368,16 +520,19 @@ def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " 
 
 
 def check_size(size: int) -> None:
+    """Raise where a number of draws is none."""
     if not isinstance(size, Integral) or size < 1:
         raise ValueError(f"size, the number of draws of each row, must be a positive integer, got {size!r}")
 
 
 def check_quantiles(level: Numbers) -> None:
+    """Raise where a quantile level is no probability."""
     levels = np.asarray(level, float)
     if not ((levels >= 0) & (levels <= 1)).all():
         raise ValueError(f"quantile levels must lie between 0 and 1, got {level!r}")
 
 
 def check_level(level: float) -> None:
+    """Raise where a level of intervals or regions lies not between 0 and 1."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")

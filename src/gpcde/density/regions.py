@@ -25,7 +25,28 @@ if TYPE_CHECKING:
 class Region:
     """Highest-density regions of a batch: those y where log p(y|x) reaches `log_threshold`.
 
-    For one output, `intervals[n]` is an array of intervals (low, high), from left to right.
+    Of one output, `region[n]` is row n's intervals, from left to right.
+
+    Attributes
+    ----------
+    level : float
+        The probability of each region.
+    log_threshold : array of shape (n,)
+        The least log density inside.
+    intervals : list of arrays of shape (k, 2), or None
+        Lower and upper ends of each row's intervals, one or several; None with several outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import KDE
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.choice([-2.0, 2.0], 200) + 0.1 * rng.standard_normal(200)
+    >>> region = KDE().fit(np.zeros((200, 1)), y).predict_density([[0.0]]).hdr(0.9)
+    >>> region[0].shape
+    (2, 2)
+    >>> region.contains([0.0])
+    array([False])
     """
 
     def __init__(
@@ -39,7 +60,18 @@ class Region:
         self._density = density
 
     def contains(self, y: Numbers) -> Bool[np.ndarray, " n"]:
-        """Whether each row's y lies in its region."""
+        """Whether each row's y lies in its region.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D), or a number or vector of D for all rows
+            A point for each row.
+
+        Returns
+        -------
+        array of bool of shape (n,)
+            True where it does.
+        """
         return self._density.log_pdf(y) >= self.log_threshold
 
     def __len__(self) -> int:
@@ -94,7 +126,7 @@ def _best(c: Components, transform: OutputTransform, places: Float[np.ndarray, "
 def _climb(
     c: Components, transform: OutputTransform, places: Float[np.ndarray, "n g D"], rounds: int
 ) -> Float[np.ndarray, "n g D"]:
-    """So many steps uphill from each place, or until none moves."""
+    """Up to that many steps uphill from each place, until none moves."""
     n, g, dim = places.shape
     c = c.take(np.repeat(np.arange(n), g))
     z = places.reshape(n * g, dim).copy()

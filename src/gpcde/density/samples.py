@@ -11,7 +11,15 @@ from .conditional import ConditionalDensity, check_level
 
 
 class Band(NamedTuple):
-    """A credible band of every row's pdf on a grid of y: pointwise, with the mean and the ends."""
+    """A credible band of every row's pdf on a grid of y: pointwise.
+
+    Attributes
+    ----------
+    points : array of shape (g,) or (g, D)
+        The grid.
+    lower, mean, upper : arrays of shape (n, g)
+        The ends of the band, and the mean between them.
+    """
 
     points: Float[np.ndarray, "*g"]
     lower: Float[np.ndarray, "n g"]
@@ -20,7 +28,24 @@ class Band(NamedTuple):
 
 
 class DensitySamples:
-    """Draws of the density itself: each a `ConditionalDensity`, one for every draw of f."""
+    """Draws of the density itself, one for every draw of f: each a `ConditionalDensity`, by its number.
+
+    Parameters
+    ----------
+    draws : list of ConditionalDensity
+        All of the same rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import GP
+    >>> X = np.linspace(-2, 2, 50)[:, None]
+    >>> model = GP(max_steps=50, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> samples = model.sample_densities([[0.0]], n=10, random_state=0)
+    >>> band = samples.band(0.9, points=[-0.1, 0.0, 0.1])
+    >>> bool((band.lower <= band.mean).all() and (band.mean <= band.upper).all())
+    True
+    """
 
     def __init__(self, draws: list[ConditionalDensity]) -> None:
         self._draws = draws
@@ -38,15 +63,50 @@ class DensitySamples:
         return f"DensitySamples({len(self)} draws of {self._draws[0]!r})"
 
     def marginal(self, output: int) -> "DensitySamples":
-        """The draws of one output's density."""
+        """The draws of one output's density.
+
+        Parameters
+        ----------
+        output : int
+            Which, counted from 0.
+
+        Returns
+        -------
+        DensitySamples
+            As many draws.
+        """
         return DensitySamples([draw.marginal(output) for draw in self])
 
     def pdf_grid(self, points: Numbers) -> Float[np.ndarray, "s n g"]:
-        """Every draw's density of every row, at every one of the points."""
+        """Every draw's density of every row, at every one of the points.
+
+        Parameters
+        ----------
+        points : array of shape (g,) or (g, D)
+            In the units of y.
+
+        Returns
+        -------
+        array of shape (s, n, g)
+            For s draws.
+        """
         return np.stack([draw.pdf_grid(points) for draw in self])
 
     def band(self, level: float = 0.9, points: Numbers | None = None) -> Band:
-        """Between which values the pdf lies, with this posterior probability, at each point of a grid."""
+        """Between which values the pdf lies, with this posterior probability, at each point of a grid.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Between 0 and 1.
+        points : array of shape (g,) or (g, D), default=None
+            The grid; None, for one output: 201 points where the draws lie.
+
+        Returns
+        -------
+        Band
+            Its ends and mean.
+        """
         check_level(level)
         if points is None:
             if self._draws[0].n_outputs > 1:

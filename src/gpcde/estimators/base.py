@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -18,7 +19,7 @@ from ..density.conditional import ConditionalDensity, Source
 from ..density.transforms import OutputTransform, supported
 from ..model.inputs import Inputs
 from ..runtime import files
-from .tables import Features, Table, check_finite, has_categories, is_frame, merged, read_frame, read_numbers
+from .tables import Columns, Table, check_finite, has_categories, is_frame, merged, read_frame, read_numbers
 
 
 def seed_of(random_state: Any) -> int:
@@ -33,6 +34,15 @@ def check_positive_integer(name: str, value: Any, optional: bool = False) -> Non
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         either = ", or None to choose it from the data" if optional else ""
         raise ValueError(f"{name} must be a positive integer{either}, got {value!r}")
+
+
+def split_folds(cv: Any, rows: int) -> list[tuple[Int[np.ndarray, " k"], Int[np.ndarray, " t"]]]:
+    """Rows to learn from and rows to test on: of that many shuffled folds, or of a splitter of scikit-learn."""
+    if isinstance(cv, Integral):
+        if cv < 2:
+            raise ValueError(f"cv, the number of folds, must be at least 2, got {cv!r}")
+        cv = KFold(min(int(cv), rows), shuffle=True, random_state=0)
+    return list(check_cv(cv).split(np.zeros((rows, 1))))
 
 
 class Rows(NamedTuple):
@@ -53,7 +63,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     _kinds: ClassVar[dict[str, type["DensityEstimator"]]] = {}
     _learnt: ClassVar[tuple[str, ...]] = ("features_", "transform_", "n_features_in_", "n_outputs_", "flat_")
 
-    features_: Features
+    features_: Columns
     transform_: OutputTransform
     n_features_in_: int
     n_outputs_: int
@@ -215,7 +225,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     ) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
         self.n_outputs_, self.flat_ = outputs.shape[1], flat
         self.transform_ = OutputTransform.fit(outputs, transform, bounds, common_scale, weight)
-        self.features_ = Features.fit(table, weight)
+        self.features_ = Columns.fit(table, weight)
         return self._used(self.features_.apply(table)), self.transform_.to_standard(outputs)
 
     def _apply_tables(self, X: Any) -> Inputs:

@@ -27,8 +27,8 @@ from ..model.quadrature import quasi_random
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored
 from ..runtime.precision import scope
-from .base import DensityEstimator, seed_of
-from .network_training import split_rows, train_network
+from .base import DensityEstimator, check_positive_integer, seed_of
+from .network_training import evaluated, split_rows, train_network
 
 ARCHITECTURES = {
     "small": ((50, 100, 50), (10, 50, 50, 10)),
@@ -41,6 +41,9 @@ DROPOUTS, RATES = (0.2, 0.1, 0.01, 0.0), (0.01, 0.001, 0.0001)
 
 DRAWS = 1024
 """Draws of w that make the mixture of a prediction."""
+
+NUMBERS_AT_ONCE = 2**24
+"""How many numbers a layer of the decoder may give at once."""
 
 
 class Autoencoder(Stored):
@@ -90,23 +93,69 @@ class Autoencoder(Stored):
         keys = jax.random.split(key, 3)
         mean, log_std = self.encode(x, y, keys[0] if training else None)
         w = mean + jnp.exp(log_std) * jax.random.normal(keys[1], mean.shape)
-        gap = y - self.decode(x, w[:, None], keys[2] if training else None)[:, 0]
-        noise = self.noise_variance
-        data = -0.5 * ((gap**2).sum(1) / noise + y.shape[1] * (LOG_2PI + jnp.log(noise)))
+        data = self.log_likelihood(x, y, w[:, None], keys[2] if training else None)[:, 0]
         return -jnp.mean(data - diagonal_kl(mean, log_std).sum(1))
+
+    def log_likelihood(
+        self, x: Inputs, y: Float[Array, "n D"], w: Float[Array, "n k d"], key: PRNGKeyArray | None = None
+    ) -> Float[Array, "n k"]:
+        """log p(y_n|x_n, w_nk)."""
+        gap, noise = y[:, None] - self.decode(x, w, key), self.noise_variance
+        return -0.5 * ((gap**2).sum(2) / noise + y.shape[1] * (LOG_2PI + jnp.log(noise)))
 
 
 class CVAE(DensityEstimator):
-    """A conditional variational autoencoder.
+    """A conditional variational autoencoder: y = decoder(x, w) + N(0, σ² I), w ~ N(0, I), trained with an encoder.
 
-    latent_dim           D_w
-    architecture         "small" or "images" (y between 0 and 1)
-    noise_variance       σ², fixed at this value in the units the network sees; None: learnt
-    dropout              the rate; None: the best of 0.2, 0.1, 0.01 and 0 on held-out rows
-    learning_rate        of Adam; None: the best of 0.01, 0.001 and 0.0001 on held-out rows
-    early_stopping       hold out `validation_fraction` of the rows, and end (with the best network) when their bound
-                         has not risen for `patience` epochs
-    y_transform, y_bounds, max_epochs, batch_size, random_state
+    Parameters
+    ----------
+    latent_dim : int, default=1
+        D_w, the number of latents of a data point.
+    architecture : {"small", "images"}, default="small"
+        The layers; "images" takes y as it is, between 0 and 1.
+    noise_variance : float, default=None
+        σ², fixed at this value in the units the network sees; None: learnt.
+    dropout : float, default=0.0
+        The rate; None: the best of 0.2, 0.1, 0.01 and 0 on held-out rows.
+    learning_rate : float, default=0.001
+        Of Adam; None: the best of 0.01, 0.001 and 0.0001 on held-out rows.
+    early_stopping : bool, default=True
+        Hold out `validation_fraction` of the rows, and end (with the best network) when their bound has not risen for
+        `patience` epochs.
+    validation_fraction : float, default=0.2
+        The fraction of the rows that are held out.
+    patience : int, default=300
+        How many epochs `early_stopping` waits.
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    max_epochs : int, default=2000
+        How many passes over the rows training takes at most.
+    batch_size : int, default=128
+        Rows a step takes.
+    random_state : int, RandomState or None, default=None
+        A seed.
+
+    Attributes
+    ----------
+    network_ : Autoencoder
+        Encoder, decoder and noise.
+    n_epochs_ : int
+        Epochs until the best network.
+    best_params_ : dict
+        The dropout and the learning rate that were chosen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import CVAE
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (100, 1))
+    >>> y = X[:, 0] + 0.1 * rng.standard_normal(100)
+    >>> model = CVAE(max_epochs=50, learning_rate=0.01, random_state=0).fit(X, y)
+    >>> model.predict_density(X[:3]).interval(0.9).shape
+    (3, 2)
     """
 
     _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_", "best_params_")
@@ -147,7 +196,20 @@ class CVAE(DensityEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "CVAE":
-        """Learn p(y|x) from the rows of X and y."""
+        """Learn p(y|x) from the rows of X and y.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        CVAE
+            Itself.
+        """
         if self.architecture not in ARCHITECTURES:
             raise ValueError(f"architecture must be one of {tuple(ARCHITECTURES)}, got {self.architecture!r}")
         if self.noise_variance is not None and not self.noise_variance > 0:
@@ -225,19 +287,42 @@ class CVAE(DensityEstimator):
         w, log_weight = quasi_random(DRAWS, self.latent_dim)
         noise = np.full((1, 1, 1), np.exp(np.float64(self.network_.log_noise_variance)))
 
-        def source(rows: Int[np.ndarray, " b"]) -> Components:
-            with scope():
-                mean = np.asarray(_decoded(self.network_, inputs.take(rows), w[None]))
-            return Components(log_weight[None], mean, noise)
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            return Components(log_weight[None], self._decoded(inputs.take(rows), w), noise)
 
-        return Source(source)
+        return Source(components)
+
+    def _decoded(self, x: Inputs, w: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k D"]:
+        widest = max(weight.shape[1] for weight in self.network_.decoder.weights)
+        most = NUMBERS_AT_ONCE // (len(w) * widest)
+        return evaluated(self.network_, lambda network, x: _decoded(network, x, w[None]), x, most=most)
 
     def log_likelihood(
         self, X: Any, y: Any, draws: int = 1000, method: str = "importance", random_state: Any = 0
     ) -> Float[np.ndarray, " n"]:
-        """log p(y_n|x_n) from so many draws of w: of the prior ("monte carlo"), or of the encoder ("importance")."""
+        """log p(y_n|x_n) from draws of w.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+        draws : int, default=1000
+            How many draws of w a row has.
+        method : {"importance", "monte carlo"}, default="importance"
+            Whether w is drawn from the encoder's q(w|x, y) or from its prior.
+        random_state : int, Generator or None, default=0
+            A seed.
+
+        Returns
+        -------
+        array of shape (n,)
+            In the units of y.
+        """
         if method not in ("importance", "monte carlo"):
             raise ValueError(f"method must be 'importance' or 'monte carlo', got {method!r}")
+        check_positive_integer("draws", draws)
         x = self._apply_tables(X)
         outputs = self._apply_outputs(y, x.n_rows)
         z = self.transform_.to_standard(outputs)
@@ -257,8 +342,7 @@ class CVAE(DensityEstimator):
 
 def decoded(model: CVAE, X: Any, w: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k D"]:
     """The mean of y at every row of X and each of the latents, in the units the network sees."""
-    with scope():
-        return np.asarray(_decoded(model.network_, model._apply_tables(X), w[None]))
+    return model._decoded(model._apply_tables(X), w)
 
 
 @compiled
@@ -275,6 +359,4 @@ def _log_ratios(
         mean, log_std = network.encode(x, y)
         w = mean[:, None] + jnp.exp(log_std)[:, None] * noise
         log_ratio = 0.5 * (noise**2 - w**2).sum(2) + log_std.sum(1)[:, None]
-    gap = y[:, None] - network.decode(x, w)
-    variance = network.noise_variance
-    return log_ratio - 0.5 * ((gap**2).sum(2) / variance + y.shape[1] * (LOG_2PI + jnp.log(variance)))
+    return log_ratio + network.log_likelihood(x, y, w)

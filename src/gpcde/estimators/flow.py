@@ -18,7 +18,7 @@ from flowjax.flows import masked_autoregressive_flow
 from flowjax.train import fit_to_data
 from jaxtyping import Float
 
-from ..density.conditional import check_quantiles, check_size
+from ..density.conditional import check_level, check_quantiles, check_size
 from ..density.transforms import OutputTransform
 from ..model.inputs import Numbers, one_hot
 from ..model.quadrature import quasi_random
@@ -30,7 +30,19 @@ DRAWS = 1024
 
 
 class SampledDensity:
-    """p(y|x_n) for a batch of rows: exact log densities, and what samples tell. Rows come first in every result."""
+    """p(y|x_n) for a batch of rows: exact log densities, and what samples tell. Rows come first in every result.
+
+    Parameters
+    ----------
+    flow : flowjax distribution
+        Of standard units, given the features.
+    x : array of shape (n, k)
+        The features of each row.
+    transform : OutputTransform
+        From standard units to those of y.
+    flat : bool
+        Whether the one output has no axis of its own.
+    """
 
     def __init__(self, flow: Any, x: Float[np.ndarray, "n k"], transform: OutputTransform, flat: bool) -> None:
         self._flow, self._x, self._transform, self._flat = flow, x, transform, flat
@@ -41,10 +53,22 @@ class SampledDensity:
 
     @property
     def n_outputs(self) -> int:
+        """D_y."""
         return len(self._transform.location)
 
     def log_pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
-        """log p(y_n|x_n), joint over the outputs."""
+        """log p(y_n|x_n), joint over the outputs.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D)
+            A point for each row.
+
+        Returns
+        -------
+        array of shape (n,)
+            -inf outside the support of a transformed y.
+        """
         z = self._transform.to_standard(np.asarray(y, float).reshape(len(self), self.n_outputs))
         inside = np.isfinite(z).all(1)
         safe = np.where(inside[:, None], z, 0.0)
@@ -53,11 +77,24 @@ class SampledDensity:
         return np.where(inside, logs - self._transform.log_slope(safe).sum(1), -np.inf)
 
     def pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
-        """p(y_n|x_n)."""
+        """p(y_n|x_n), joint over the outputs; as `log_pdf`."""
         return np.exp(self.log_pdf(y))
 
     def sample(self, size: int = 1, random_state: int | np.random.Generator | None = None) -> np.ndarray:
-        """Draws of y: n × size, or n × size × D."""
+        """Draws of y.
+
+        Parameters
+        ----------
+        size : int, default=1
+            How many draws each row has.
+        random_state : int, Generator or None, default=None
+            A seed.
+
+        Returns
+        -------
+        array of shape (n, size) or (n, size, D)
+            In the units of y.
+        """
         check_size(size)
         rng = np.random.default_rng(random_state)
         return self._drawn(rng.standard_normal((len(self), size, self.n_outputs)))
@@ -76,32 +113,77 @@ class SampledDensity:
         return self._kept
 
     def mean(self) -> np.ndarray:
-        """E[y|x]."""
+        """E[y|x], of shape (n,) or (n, D)."""
         return self._samples().mean(1)
 
     def var(self) -> np.ndarray:
-        """The variance of each output."""
+        """The variance of each output, of shape (n,) or (n, D)."""
         return self._samples().var(1)
 
     def quantile(self, level: Numbers) -> np.ndarray:
-        """Quantiles of each output: n, or n × levels, and × outputs if several."""
+        """The values below which each output lies with these probabilities.
+
+        Parameters
+        ----------
+        level : float or array of shape (l,)
+            Between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n,) or (n, l); (n, D) or (n, l, D) with several outputs
+            In the units of y.
+        """
         levels = np.asarray(level, float)
         check_quantiles(level)
         out = np.quantile(self._samples(), levels, axis=1)
         return np.moveaxis(out, 0, 1) if levels.ndim else out
 
     def interval(self, level: float = 0.9) -> np.ndarray:
-        """The central interval of each output: n × 2, or n × 2 × D."""
+        """The central interval of each output that holds it with this probability.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, 2, D)
+            Lower and upper ends.
+        """
+        check_level(level)
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
     def cdf(self, y: Numbers) -> np.ndarray:
-        """P(Y_j <= y_nj | x_n), the share of samples."""
+        """P(Y_j <= y_nj | x_n), of each output by itself: the share of samples.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D)
+            A point for each row.
+
+        Returns
+        -------
+        array of the shape of y
+            Between 0 and 1.
+        """
         samples = self._samples().reshape(len(self), DRAWS, -1)
         below = (samples <= np.asarray(y, float).reshape(len(self), 1, -1)).mean(1)
         return below[:, 0] if self._flat else below
 
     def crps(self, y: Numbers) -> np.ndarray:
-        """The continuous ranked probability score of each output."""
+        """The continuous ranked probability score of each output: lower is better.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D)
+            What was observed in each row.
+
+        Returns
+        -------
+        array of the shape of y
+            In the units of y.
+        """
         ordered = np.sort(self._samples().reshape(len(self), DRAWS, -1), axis=1)
         first = np.abs(ordered - np.asarray(y, float).reshape(len(self), 1, -1)).mean(1)
         weights = (2 * np.arange(1, DRAWS + 1) - DRAWS - 1)[None, :, None]
@@ -109,7 +191,23 @@ class SampledDensity:
         return out[:, 0] if self._flat else out
 
     def energy_score(self, y: Numbers, size: int = 1000, random_state: Any = 0) -> Float[np.ndarray, " n"]:
-        """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together."""
+        """E‖Y - y‖ - E‖Y - Y'‖ / 2 over the outputs together: lower is better.
+
+        Parameters
+        ----------
+        y : array of shape (n,) or (n, D)
+            What was observed in each row.
+        size : int, default=1000
+            How many pairs of draws each row has.
+        random_state : int, Generator or None, default=0
+            A seed.
+
+        Returns
+        -------
+        array of shape (n,)
+            In the units of y.
+        """
+        check_size(size)
         rng = np.random.default_rng(random_state)
         one, two = (self.sample(size, rng).reshape(len(self), size, -1) for _ in range(2))
         gap = np.linalg.norm(one - np.asarray(y, float).reshape(len(self), 1, -1), axis=2).mean(1)
@@ -128,11 +226,50 @@ def _forward(flow: Any, noise: Any, x: Any) -> Any:
 
 
 class Flow(DensityEstimator):
-    """A conditional normalising flow with early stopping.
+    """A conditional normalising flow: y = T(e; x), e ~ N(0, I), T a stack of autoregressive splines.
 
-    layers, width, knots             of the flow: autoregressive layers, units of their networks, knots of the splines
-    validation_fraction, patience    rows held out, and the epochs to wait for their log density to rise
-    y_transform, y_bounds, max_epochs, batch_size, learning_rate, random_state
+    Needs `pip install gpcde[flow]`. A part of the rows is held out, to tell when to stop.
+
+    Parameters
+    ----------
+    layers : int, default=4
+        Autoregressive layers.
+    width : int, default=50
+        Units of their networks.
+    knots : int, default=8
+        Knots of the splines.
+    validation_fraction : float, default=0.2
+        The fraction of the rows that are held out.
+    patience : int, default=30
+        How many epochs to wait for the log density of the held-out rows to rise.
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    max_epochs : int, default=500
+        How many passes over the rows training takes at most.
+    batch_size : int, default=128
+        Rows a step takes.
+    learning_rate : float, default=0.002
+        Of Adam.
+    random_state : int, RandomState or None, default=None
+        A seed.
+
+    Attributes
+    ----------
+    leaves_ : list of arrays
+        The numbers of the trained flow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import Flow
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (100, 1))
+    >>> y = X[:, 0] + 0.1 * rng.standard_normal(100)
+    >>> model = Flow(layers=1, width=8, max_epochs=20, random_state=0).fit(X, y)
+    >>> model.predict_density(X[:3]).sample(5, random_state=0).shape
+    (3, 5)
     """
 
     _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "leaves_")
@@ -167,7 +304,20 @@ class Flow(DensityEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "Flow":
-        """Learn p(y|x) from the rows of X and y."""
+        """Learn p(y|x) from the rows of X and y.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        Flow
+            Itself.
+        """
         self._check_positive_integers("layers", "width", "knots", "max_epochs", "batch_size", "patience")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
@@ -204,7 +354,18 @@ class Flow(DensityEstimator):
         )
 
     def predict_density(self, X: Any) -> SampledDensity:  # type: ignore[override]
-        """The conditional densities p(y|x) of the rows of X."""
+        """The conditional densities p(y|x) of the rows of X.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs, in the columns that training had.
+
+        Returns
+        -------
+        SampledDensity
+            A batch of n densities.
+        """
         inputs = self._apply_tables(X)
         features = one_hot(inputs, sum(self.features_.levels))
         with scope():

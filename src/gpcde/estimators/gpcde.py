@@ -299,10 +299,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """The rows to learn from, and those held out."""
         if not self.early_stopping:
             return np.arange(rows), np.zeros(0, int)
-        count = max(1, int(self.validation_fraction * rows))
-        if rows - count < 2:
-            raise ValueError(f"early_stopping leaves {rows - count} of {rows} rows to learn from; give more rows")
         kept, held = split_rows(np.random.default_rng(self.seed_), rows, self.validation_fraction)
+        if len(kept) < 2:
+            raise ValueError(f"early_stopping leaves {len(kept)} of {rows} rows to learn from; give more rows")
         return np.sort(kept), np.sort(held)
 
     def _train(self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int) -> None:
@@ -366,7 +365,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 raise ValueError("its outputs do not fit its model")
             x, nodes = self._used(self.features_.blank()), Nodes.for_model(self.state_.model)
             model, posterior = self.state_.model, self.state_.posterior
-            jax.eval_shape(lambda m, q: make_predictor(m, q, nodes).at_nodes(x), model, posterior)
+            jax.eval_shape(lambda m, q, x: make_predictor(m, q, nodes).at_nodes(x), model, posterior, x)
 
     # answers
 

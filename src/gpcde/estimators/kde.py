@@ -21,14 +21,14 @@ from sklearn.utils import check_random_state
 from ..density.components import Components
 from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
-from ..model.inputs import AnyArray, Inputs, make_inputs, one_hot
+from ..model.inputs import AnyArray, Inputs, Numbers, make_inputs, one_hot
 from ..runtime.compilation import compiled
 from ..runtime.files import register
 from ..runtime.precision import scope
 from .base import DensityEstimator
 
 ENOUGH, HELD_OUT, PLENTY = 2_000, 300, 20_000
-"""Rows that tell the bandwidths; of more, so many held-out rows tell how much narrower all of the others want them.
+"""Rows that tell the bandwidths; of more, this many held-out rows tell how much narrower all of the others want them.
 
 Beyond plenty of rows the bandwidths shrink by the known rate, N^(-1/(4 + dimensions)). Below, that rate would often
 be wrong: a density with fine detail wants its kernels narrower than a smooth one, once there are rows to show it.
@@ -42,36 +42,52 @@ NARROWEST = 1e-3
 class Bandwidths(NamedTuple):
     """Standard deviations of the outputs' and inputs' kernels in standard units, and λ of each category."""
 
-    y: Float[np.ndarray, " D"]
-    x: Float[np.ndarray, " d"]
-    categories: Float[np.ndarray, " c"]
+    y: Float[AnyArray, " D"]
+    x: Float[AnyArray, " d"]
+    categories: Float[AnyArray, " c"]
 
 
-def _squares(a: Array, h: Array) -> Float[Array, "n n"]:
-    """sum_j ((a_nj - a_mj) / h_j)²."""
-    scaled = a / h
-    norms = (scaled * scaled).sum(1)
-    return jnp.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0)
+def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: Numbers) -> Float[AnyArray, "n N"]:
+    """log prod_j k_j(x_j, x_nj), a constant apart; with NumPy, or to be compiled."""
+    xp: Any = jnp if isinstance(h.x, jax.Array) else np
+    out = _log_gaussian(at.dense, rows.dense, h.x)
+    others = xp.maximum(xp.asarray(levels, float) - 1, 1)
+    for j in range(at.codes.shape[1]):
+        same = at.codes[:, None, j] == rows.codes[None, :, j]
+        share = h.categories[j]
+        out = out + xp.where(same, xp.log1p(-share), xp.log(share / others[j] + 1e-300))
+    return out
+
+
+def _log_gaussian(
+    a: Float[AnyArray, "n d"], b: Float[AnyArray, "m d"], h: Float[AnyArray, " d"]
+) -> Float[AnyArray, "n m"]:
+    """-1/2 sum_j ((a_nj - b_mj) / h_j)²."""
+    one, two = a / h, b / h
+    squares = (one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T
+    return -0.5 * squares.clip(0)
+
+
+def _unpacked(raw: Float[AnyArray, " p"], outputs: int, levels: Float[AnyArray, " c"]) -> Bandwidths:
+    """Bandwidths from numbers without bounds."""
+    xp: Any = jnp if isinstance(raw, jax.Array) else np
+    count = raw.shape[0] - levels.shape[0]
+    h = NARROWEST + xp.exp(raw[:count])
+    share = 1 / (1 + xp.exp(-raw[count:]))  # λ from none to that of equal weights
+    return Bandwidths(h[:outputs], h[outputs:], share * (levels - 1) / xp.maximum(levels, 1))
 
 
 @compiled
 def _left_out(
-    raw: Float[Array, " p"], y: Float[Array, "n D"], x: Float[Array, "n d"], codes: Int[Array, "n c"], levels: Array
+    raw: Float[Array, " p"], y: Float[Array, "n D"], x: Inputs, levels: Float[Array, " c"]
 ) -> tuple[Float[Array, ""], Float[Array, " p"]]:
     """Minus the mean leave-one-out log density of the rows, and its gradient, by the raw parameters."""
 
     def objective(raw: Array) -> Array:
-        outputs, inputs = y.shape[1], x.shape[1]
-        h = NARROWEST + jnp.exp(raw[: outputs + inputs])
-        log_y = -0.5 * (_squares(y, h[:outputs]) + outputs * LOG_2PI) - jnp.log(h[:outputs]).sum()
-        log_x = -0.5 * _squares(x, h[outputs:])
-        share = jax.nn.sigmoid(raw[outputs + inputs :])  # λ from none to that of equal weights
-        for j in range(codes.shape[1]):
-            same = codes[:, None, j] == codes[None, :, j]
-            other = share[j] * (levels[j] - 1) / levels[j] / jnp.maximum(levels[j] - 1, 1)
-            log_x = log_x + jnp.where(same, jnp.log1p(-share[j] * (levels[j] - 1) / levels[j]), jnp.log(other + 1e-300))
+        h = _unpacked(raw, y.shape[1], levels)
+        log_y = _log_gaussian(y, y, h.y) - 0.5 * y.shape[1] * LOG_2PI - jnp.log(h.y).sum()
         alone = jnp.eye(len(y), dtype=bool)
-        log_x = jnp.where(alone, -jnp.inf, log_x)
+        log_x = jnp.where(alone, -jnp.inf, log_kernel(x, x, h, levels))
         joint = jax.nn.logsumexp(jnp.where(alone, -jnp.inf, log_x + log_y), axis=1)
         return -jnp.mean(joint - jax.nn.logsumexp(log_x, axis=1))
 
@@ -84,9 +100,9 @@ def fit_bandwidths(
     """Bandwidths by maximum leave-one-out likelihood; without inputs, those of the unconditional density."""
     n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
     power = -1 / (4 + outputs + inputs)  # at which bandwidths shrink with the number of rows
-    some = rng.permutation(n)[:ENOUGH]
+    some, counts = rng.permutation(n)[:ENOUGH], np.asarray(levels, float)
     with scope():
-        data = tuple(jnp.asarray(a) for a in (y[some], x.dense[some], x.codes[some], np.asarray(levels, float)))
+        data = jax.tree.map(jnp.asarray, (y[some], x.take(some), counts))
         scott = len(some) ** power
         best = None
         for width in (scott, 0.3 * scott, 3 * scott):
@@ -101,10 +117,7 @@ def fit_bandwidths(
             if best is None or found.fun < best.fun:
                 best = found
     assert best is not None
-    h = NARROWEST + np.exp(best.x[: outputs + inputs])
-    share = 1 / (1 + np.exp(-best.x[outputs + inputs :]))
-    counts = np.asarray(levels, float)
-    widths = Bandwidths(h[:outputs], h[outputs:], share * (counts - 1) / np.maximum(counts, 1))
+    widths = _unpacked(best.x, outputs, counts)
     if n <= len(some):
         return widths
     many = rng.permutation(n)[:PLENTY]
@@ -138,23 +151,6 @@ def _narrowed(
     return scaled(best.x)
 
 
-def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: tuple[int, ...]) -> Float[np.ndarray, "n N"]:
-    """log prod_j k_j(x_j, x_nj), a constant apart."""
-    out = _log_gaussian(at.dense, rows.dense, h.x)
-    for j, (share, count) in enumerate(zip(h.categories, levels, strict=True)):
-        same = at.codes[:, None, j] == rows.codes[None, :, j]
-        out += np.where(same, np.log1p(-share), np.log(share / max(count - 1, 1) + 1e-300))
-    return out
-
-
-def _log_gaussian(
-    a: Float[AnyArray, "n d"], b: Float[AnyArray, "m d"], h: Float[np.ndarray, " d"]
-) -> Float[np.ndarray, "n m"]:
-    """-1/2 sum_j ((a_nj - b_mj) / h_j)²."""
-    one, two = np.asarray(a) / h, np.asarray(b) / h
-    return -0.5 * np.maximum((one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T, 0)
-
-
 class _Kernels(DensityEstimator):
     """What the two share: they keep their rows, and a Gaussian on each."""
 
@@ -173,12 +169,42 @@ class _Kernels(DensityEstimator):
         self.x_, self.y_ = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         return check_random_state(self.random_state)
 
+    def _variance(self) -> Float[np.ndarray, "1 1 D"]:
+        """h² of the outputs."""
+        return np.asarray(self.bandwidths_.y)[None, None] ** 2
+
     def _unconditional(self, rng: np.random.RandomState) -> Bandwidths:
         return fit_bandwidths(rng, self.y_, make_inputs(rows=len(self.y_)), ())
 
 
 class KDE(_Kernels):
-    """The density of y alone: the same everywhere. Bandwidths by maximum leave-one-out likelihood, one an output."""
+    """The density of y alone, whatever x is: p(y) = 1/N sum_n N(y | y_n, diag h²).
+
+    The bandwidths h, one an output, maximise the leave-one-out likelihood.
+
+    Parameters
+    ----------
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    random_state : int, RandomState or None, default=None
+        A seed: of many rows, only some tell the bandwidths.
+
+    Attributes
+    ----------
+    bandwidths_ : Bandwidths
+        h, in standard units.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import KDE
+    >>> y = np.random.default_rng(0).choice([-2.0, 2.0], 200) + 0.3 * np.random.default_rng(1).standard_normal(200)
+    >>> density = KDE(random_state=0).fit(np.zeros((200, 1)), y).predict_density([[0.0]])
+    >>> bool(density.pdf(2.0)[0] > 5 * density.pdf(0.0)[0])
+    True
+    """
 
     def __init__(
         self,
@@ -192,27 +218,65 @@ class KDE(_Kernels):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "KDE":
-        """Learn the bandwidths; X says how many rows there are, and is not used else."""
+        """Learn the bandwidths.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs, which are not used.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        KDE
+            Itself.
+        """
         rng = self._keep(X, y)
         self.bandwidths_ = self._unconditional(rng)
         return self
 
     def _source(self, inputs: Inputs) -> Source:
-        def source(rows: Int[np.ndarray, " b"]) -> Components:
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
             count = len(self.y_)
             mean = np.broadcast_to(self.y_, (len(rows), *self.y_.shape))
-            return Components(np.full((1, count), -np.log(count)), mean, self.bandwidths_.y[None, None] ** 2)
+            return Components(np.full((1, count), -np.log(count)), mean, self._variance())
 
-        return Source(source)
+        return Source(components)
 
 
 class ConditionalKDE(_Kernels):
-    """The conditional density by kernels.
+    """The conditional density by kernels: p(y|x) = sum_n π_n(x) N(y | y_n, diag h²), π_n(x) ∝ prod_j k_j(x_j, x_nj).
 
-    method         "cv_ml": product kernels with all bandwidths by maximum leave-one-out likelihood;
-                   "neighbours": the `n_neighbors` nearest rows in x, with the bandwidth of the unconditional density
-    n_neighbors    of "neighbours"
-    y_transform, y_bounds, random_state
+    Parameters
+    ----------
+    method : {"cv_ml", "neighbours"}, default="cv_ml"
+        "cv_ml": product kernels, with all bandwidths by maximum leave-one-out likelihood; "neighbours": the
+        `n_neighbors` nearest rows in x, all with one weight, and the bandwidth of the unconditional density.
+    n_neighbors : int, default=50
+        Of "neighbours".
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    random_state : int, RandomState or None, default=None
+        A seed: of many rows, only some tell the bandwidths.
+
+    Attributes
+    ----------
+    bandwidths_ : Bandwidths
+        Of the outputs and the inputs, in standard units, and λ of the categories.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import ConditionalKDE
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (200, 1))
+    >>> y = X[:, 0] ** 2 + 0.1 * rng.standard_normal(200)
+    >>> model = ConditionalKDE(random_state=0).fit(X, y)
+    >>> bool(model.predict([[0.9]])[0] > model.predict([[0.0]])[0] + 0.5)
+    True
     """
 
     def __init__(
@@ -231,11 +295,23 @@ class ConditionalKDE(_Kernels):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "ConditionalKDE":
-        """Learn the bandwidths, and keep the rows."""
+        """Learn the bandwidths, and keep the rows.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        ConditionalKDE
+            Itself.
+        """
         if self.method not in ("cv_ml", "neighbours"):
             raise ValueError(f"method must be 'cv_ml' or 'neighbours', got {self.method!r}")
-        if self.n_neighbors < 1:
-            raise ValueError(f"n_neighbors must be at least 1, got {self.n_neighbors!r}")
+        self._check_positive_integers("n_neighbors")
         rng = self._keep(X, y)
         if self.method == "neighbours":
             self.bandwidths_ = self._unconditional(rng)
@@ -244,7 +320,7 @@ class ConditionalKDE(_Kernels):
         return self
 
     def _source(self, inputs: Inputs) -> Source:
-        variance = self.bandwidths_.y[None, None] ** 2
+        variance = self._variance()
         if self.method == "cv_ml":
 
             def weighted(rows: Int[np.ndarray, " b"]) -> Components:

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
 from ..density.components import Components
@@ -24,7 +24,7 @@ from ..model.networks import MLP
 from ..runtime.files import Stored
 from ..runtime.precision import scope
 from .base import DensityEstimator, seed_of
-from .network_training import split_rows, train_network
+from .network_training import evaluated, split_rows, train_network
 
 LEAST_LOG_STD = -5.0
 """The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
@@ -72,16 +72,56 @@ def log_density(m: NetworkOutput, y: Float[Array, "n D"]) -> Float[Array, " n"]:
 
 
 class MDN(DensityEstimator):
-    """A mixture density network.
+    """A mixture density network: p(y|x) = sum_k π_k(x) N(y | μ_k(x), Σ_k(x)), all from one network.
 
-    n_components         K
-    hidden               the sizes of the hidden layers, with tanh
-    covariance           "diagonal" or "full"
-    early_stopping       hold out `validation_fraction` of the rows, and end (with the best network) when their log
-                         density has not risen for `patience` epochs
-    weight_decay         of AdamW
-    y_transform, y_bounds  as in GPCDE
-    max_epochs, batch_size, learning_rate, random_state
+    Parameters
+    ----------
+    n_components : int, default=5
+        K.
+    hidden : tuple of int, default=(50, 50, 50)
+        The sizes of the hidden layers, with tanh.
+    covariance : {"diagonal", "full"}, default="diagonal"
+        Of each component.
+    early_stopping : bool, default=True
+        Hold out `validation_fraction` of the rows, and end (with the best network) when their log density has not risen
+        for `patience` epochs.
+    validation_fraction : float, default=0.2
+        The fraction of the rows that `early_stopping` holds out.
+    patience : int, default=50
+        How many epochs `early_stopping` waits.
+    weight_decay : float, default=0.01
+        Of AdamW.
+    y_transform : {"log", "logit"}, default=None
+        "log" for y above a bound, "logit" for y between two.
+    y_bounds : (float, float), default=None
+        (low, high); by default 0 and infinity, or 0 and 1.
+    max_epochs : int, default=1000
+        How many passes over the rows training takes at most.
+    batch_size : int, default=128
+        Rows a step takes.
+    learning_rate : float, default=0.001
+        Of AdamW.
+    random_state : int, RandomState or None, default=None
+        A seed.
+
+    Attributes
+    ----------
+    network_ : MixtureNetwork
+        The trained network.
+    n_epochs_ : int
+        Epochs until the best network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import MDN
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (200, 1))
+    >>> y = rng.choice([-1.0, 1.0], 200) + 0.1 * rng.standard_normal(200)
+    >>> model = MDN(n_components=2, hidden=(8,), max_epochs=100, learning_rate=0.01, random_state=0).fit(X, y)
+    >>> density = model.predict_density([[0.0]])
+    >>> bool(density.pdf(1.0)[0] > 10 * density.pdf(0.0)[0])
+    True
     """
 
     _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_")
@@ -121,7 +161,20 @@ class MDN(DensityEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "MDN":
-        """Learn p(y|x) from the rows of X and y."""
+        """Learn p(y|x) from the rows of X and y.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        MDN
+            Itself.
+        """
         if self.covariance not in ("diagonal", "full"):
             raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
         self._check_positive_integers("n_components", "max_epochs", "batch_size", "patience")
@@ -177,12 +230,13 @@ class MDN(DensityEstimator):
             jax.eval_shape(jax.tree.map(jnp.asarray, self.network_), self.features_.blank())
 
     def _source(self, inputs: Inputs) -> Source:
-        def source(rows: np.ndarray) -> Components:
-            with scope():
-                network = jax.tree.map(jnp.asarray, self.network_)
-                log_weight, mean, root = (np.asarray(a) for a in network(inputs.take(rows)))
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            log_weight, mean, root = evaluated(self.network_, lambda network, x: network(x), inputs.take(rows))
             if self.covariance == "diagonal" or self.n_outputs_ == 1:
                 return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
             return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
 
-        return Source(source)
+        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+            return evaluated(self.network_, lambda network, x, y: log_density(network(x), y), inputs.take(rows), z)
+
+        return Source(components, log_pdf)

@@ -1,6 +1,7 @@
 """Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any."""
 
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..inference.schedule import Minibatches
 from ..model.inputs import Inputs
+from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
+from ..runtime.precision import scope
+
+ROWS_AT_ONCE = 2**12
+"""How many rows a trained network looks at together."""
 
 STEPS_TOGETHER = 20
 """How many steps are taken before the held-out rows are looked at, at least: small data have short epochs."""
@@ -68,6 +74,17 @@ def train_network(
         elif epoch - best_epoch >= patience:
             break
     return jax.tree.map(np.asarray, best), best_epoch, best_score
+
+
+def evaluated(network: N, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
+    """function(network, *rows) of any number of rows, block by block, as NumPy arrays."""
+    with scope():
+        network = jax.tree.map(jnp.asarray, network)
+        blocks = []
+        for part, count in in_blocks(rows, most):
+            answer = function(network, *jax.tree.map(jnp.asarray, part))
+            blocks.append(jax.tree.map(lambda a, count=count: np.asarray(a)[:count], answer))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
 
 
 @compiled

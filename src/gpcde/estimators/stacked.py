@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 from sklearn.base import clone
-from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import _safe_indexing, check_random_state
 
 from ..density.components import Components, mixed
 from ..density.conditional import Source
 from ..model.inputs import Inputs
-from .base import DensityEstimator
+from .base import DensityEstimator, split_folds
 from .gpcde import GPCDE
 from .kde import ConditionalKDE
 from .mdn import MDN
@@ -37,12 +36,34 @@ def stacking_weights(log_densities: Float[np.ndarray, "n m"], rounds: int = 1000
 
 
 class Stacked(DensityEstimator):
-    """A stack of density estimators.
+    """A convex combination of densities: p(y|x) = sum_m v_m p_m(y|x), the weights v by cross-validation.
 
-    estimators      a list of (name, estimator); None: GPCDE, ConditionalKDE and MDN
-    cv              folds for the weights: a number, or a splitter of scikit-learn
-    random_state    seeds the members that have none
-    Learnt: `members_`, trained on all rows, and `weights_`.
+    Parameters
+    ----------
+    estimators : list of (str, DensityEstimator), default=None
+        The members by name; None: GPCDE, ConditionalKDE and MDN. They share their y_transform.
+    cv : int, splitter or iterable, default=5
+        Folds for the weights: a number of shuffled ones, or a splitter of scikit-learn.
+    random_state : int, RandomState or None, default=None
+        Seeds the members that have no seed.
+
+    Attributes
+    ----------
+    weights_ : array of shape (m,)
+        v.
+    members_ : list of DensityEstimator
+        The members, trained on all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import KDE, LinearGaussian, Stacked
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((60, 1))
+    >>> y = 2 * X[:, 0] + rng.standard_normal(60)
+    >>> model = Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=3, random_state=0).fit(X, y)
+    >>> bool(model.weights_[0] > 0.8)
+    True
     """
 
     _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "weights_", "members_")
@@ -62,16 +83,26 @@ class Stacked(DensityEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "Stacked":
-        """Score the members fold by fold, weigh them, and train them on all rows."""
+        """Score the members fold by fold, weigh them, and train them on all rows.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Numbers; columns of text or categories in a data frame are categories.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        Stacked
+            Itself.
+        """
         self.__dict__.pop("weights_", None)
         members = self._fresh()
         outputs = self._learn_tables(X, y, None, None)[1]
         X, y = (a if hasattr(a, "__getitem__") else np.asarray(a) for a in (X, y))
-        folds = self.cv
-        if isinstance(folds, int):
-            folds = KFold(min(max(folds, 2), len(outputs)), shuffle=True, random_state=0)
         scores = np.full((len(outputs), len(members)), np.nan)
-        for train, test in check_cv(folds).split(np.zeros((len(outputs), 1))):
+        for train, test in split_folds(self.cv, len(outputs)):
             (X_train, y_train), (X_test, y_test) = (
                 (_safe_indexing(X, rows), _safe_indexing(y, rows)) for rows in (train, test)
             )
@@ -113,7 +144,14 @@ class Stacked(DensityEstimator):
         sources = [member._source(member._used(inputs)) for member in members]
         weights = self.weights_[kept] / self.weights_[kept].sum()
 
-        def source(rows: Int[np.ndarray, " b"]) -> Components:
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
             return mixed([one.components(rows) for one in sources], weights)
 
-        return Source(source)
+        if any(one.log_pdf is None for one in sources):
+            return Source(components)
+
+        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+            logs = [one.log_pdf(rows, z) for one in sources if one.log_pdf is not None]
+            return logsumexp(logs, b=weights[:, None], axis=0)
+
+        return Source(components, log_pdf)

@@ -1,7 +1,7 @@
 """Tables of inputs: numbers in standard units, categories as codes, and a clear word where neither fits.
 
 Takes NumPy arrays, lists, and data frames of pandas or polars. Columns of text, categories or truth values by name
-are categories; all others are numbers. What was learnt of the columns (`Features`) is applied to every later table.
+are categories; all others are numbers. What was learnt of the columns (`Columns`) is applied to every later table.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Category(NamedTuple):
 
 
 @register
-class Features(NamedTuple):
+class Columns(NamedTuple):
     """What was learnt of the columns of X."""
 
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Features(NamedTuple):
     categories: tuple[Category, ...]
 
     @classmethod
-    def fit(cls, table: "Table", weight: Float[np.ndarray, " n"] | None = None) -> "Features":
+    def fit(cls, table: "Table", weight: Float[np.ndarray, " n"] | None = None) -> "Columns":
         """Mean and scale of the numbers, levels of the categories."""
         location, scale = standard_units(table.dense, weight)
         categories = tuple(Category(place, _levels(column)) for place, column in table.text.items())
@@ -90,7 +90,7 @@ MERGED = 20_000
 
 def merged(
     table: Table, outputs: Float[np.ndarray, "n D"], weight: Float[np.ndarray, " n"] | None
-) -> tuple[Table, Float[np.ndarray, "n D"], Float[np.ndarray, " n"]]:
+) -> tuple[Table, Float[np.ndarray, "m D"], Float[np.ndarray, " m"]]:
     """Rows with their weights: those of weight 0 left out, those that repeat merged, in an order of their own.
 
     So a row of weight 2 and that row twice are the same data to the last bit, whatever is learnt from them. Rows of

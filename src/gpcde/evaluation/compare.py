@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
-from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import _safe_indexing
 from tqdm.auto import tqdm
 
-from ..estimators.base import DensityEstimator
+from ..estimators.base import DensityEstimator, split_folds
 from ..estimators.gp import GP
 from ..estimators.gpcde import GPCDE
 from ..estimators.kde import ConditionalKDE
@@ -28,10 +27,16 @@ from .diagnostics import coverage
 class Score(NamedTuple):
     """A model's scores in one fold.
 
-    log_score            mean log density, higher is better
-    crps                 mean CRPS of one output, energy score of several; lower is better
-    calibration_error    mean distance of observed from nominal coverage of central intervals; 0 is best
-    seconds              to fit and to predict
+    Attributes
+    ----------
+    log_score : float
+        The mean log density; higher is better.
+    crps : float
+        The mean CRPS of one output, or energy score of several; lower is better.
+    calibration_error : float
+        The mean distance of observed from nominal coverage of central intervals; 0 is best.
+    seconds : float
+        To fit and to predict.
     """
 
     log_score: float
@@ -41,7 +46,15 @@ class Score(NamedTuple):
 
 
 class Comparison:
-    """Scores of models by folds: `scores[name]` is a list of `Score`; printed, a table of means ± standard errors."""
+    """Scores of models by folds: printed, a table of means ± standard errors.
+
+    Attributes
+    ----------
+    scores : dict of lists of Score
+        By the names of the models, a `Score` for every fold.
+    outputs : int
+        D_y.
+    """
 
     def __init__(self, scores: dict[str, list[Score]], outputs: int) -> None:
         self.scores, self.outputs = scores, outputs
@@ -60,7 +73,13 @@ class Comparison:
         return "energy_score" if field == "crps" and self.outputs > 1 else field
 
     def to_markdown(self) -> str:
-        """The table, best log score first."""
+        """The table, best log score first.
+
+        Returns
+        -------
+        str
+            Means ± standard errors over the folds.
+        """
         fields = [self._title(field) for field in Score._fields]
         lines = ["| model | " + " | ".join(fields) + " |", "|---" * (len(fields) + 1) + "|"]
         for row in sorted(self, key=lambda row: -row["log_score"]):
@@ -82,10 +101,36 @@ def compare(
 ) -> Comparison:
     """Cross-validated scores of density estimators on the same folds.
 
-    models     by name; None: GPCDE, GP, ConditionalKDE, MDN and LinearGaussian
-    cv         a number of (shuffled) folds, or a splitter of scikit-learn
-    n_jobs     as in joblib: how many folds and models at a time
-    verbose    True or False; None shows progress in a terminal
+    Parameters
+    ----------
+    X : array or data frame of shape (n, d)
+        Inputs.
+    y : array of shape (n,) or (n, D)
+        Outputs.
+    models : dict of DensityEstimator, default=None
+        By name; None: GPCDE, GP, ConditionalKDE, MDN and LinearGaussian.
+    cv : int, splitter or iterable, default=5
+        A number of (shuffled) folds, or a splitter of scikit-learn.
+    n_jobs : int, default=None
+        As in joblib: how many folds and models at a time.
+    verbose : bool, default=None
+        None shows progress in a terminal.
+
+    Returns
+    -------
+    Comparison
+        Scores by models and folds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import KDE, LinearGaussian, compare
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((60, 1))
+    >>> y = 2 * X[:, 0] + rng.standard_normal(60)
+    >>> comparison = compare(X, y, {"linear": LinearGaussian(), "kde": KDE()}, cv=3)
+    >>> [row["model"] for row in sorted(comparison, key=lambda row: -row["log_score"])]
+    ['linear', 'kde']
     """
     if models is None:
         models = {
@@ -101,9 +146,7 @@ def compare(
         or not all(hasattr(model, "predict_density") for model in models.values())
     ):
         raise ValueError("models must be a dictionary of density estimators by name, and name at least one")
-    rows = len(X) if hasattr(X, "__len__") else X.shape[0]
-    splitter = KFold(cv, shuffle=True, random_state=0) if isinstance(cv, int) else check_cv(cv)
-    folds = list(splitter.split(np.zeros((rows, 1))))
+    folds = split_folds(cv, len(X) if hasattr(X, "__len__") else X.shape[0])
     units = [(name, fold) for fold in folds for name in models]
     jobs = Parallel(n_jobs, return_as="generator")
     done = jobs(delayed(_score)(clone(models[name]), X, y, *fold) for name, fold in units)

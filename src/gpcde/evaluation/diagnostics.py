@@ -36,19 +36,62 @@ class Density(Protocol):
 
 
 def pit(density: Density, y: Numbers) -> np.ndarray:
-    """F(y_n|x_n): n, or n × outputs."""
+    """The probability integral transform, F(y_n|x_n) of each output.
+
+    Parameters
+    ----------
+    density : ConditionalDensity or another Density
+        Of n rows.
+    y : array of shape (n,) or (n, D)
+        What was observed.
+
+    Returns
+    -------
+    array of the shape of y
+        Uniform where the density is right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import LinearGaussian, pit, uniformity
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1))
+    >>> y = X[:, 0] + rng.standard_normal(200)
+    >>> density = LinearGaussian().fit(X, y).predict_density(X)
+    >>> bool(uniformity(pit(density, y)).p_value > 0.01)
+    True
+    """
     return density.cdf(y)
 
 
 class Uniformity(NamedTuple):
-    """Kolmogorov and Smirnov's test of whether numbers are uniform; a small p-value says they are not."""
+    """Kolmogorov and Smirnov's test of whether numbers are uniform; a small p-value says they are not.
+
+    Attributes
+    ----------
+    statistic : float
+        The greatest distance between the two distribution functions.
+    p_value : float
+        How likely that, or more, is for uniform numbers.
+    """
 
     statistic: float
     p_value: float
 
 
 def uniformity(values: Float[np.ndarray, "*n"]) -> Uniformity:
-    """Test whether PIT or HPD-PIT values are uniform on [0, 1]."""
+    """Test whether PIT or HPD-PIT values are uniform on [0, 1].
+
+    Parameters
+    ----------
+    values : array
+        Of any shape.
+
+    Returns
+    -------
+    Uniformity
+        The statistic and its p-value.
+    """
     found = stats.kstest(np.ravel(values), "uniform")
     return Uniformity(float(found.statistic), float(found.pvalue))
 
@@ -56,7 +99,24 @@ def uniformity(values: Float[np.ndarray, "*n"]) -> Uniformity:
 def hpd_pit(
     density: Density, y: Numbers, draws: int = 1000, random_state: int | np.random.Generator | None = 0
 ) -> Float[np.ndarray, " n"]:
-    """P(p(Y|x_n) >= p(y_n|x_n)), from so many draws of Y for every row."""
+    """P(p(Y|x_n) >= p(y_n|x_n)): the level of the smallest region that holds y_n, joint over the outputs.
+
+    Parameters
+    ----------
+    density : ConditionalDensity or another Density
+        Of n rows.
+    y : array of shape (n,) or (n, D)
+        What was observed.
+    draws : int, default=1000
+        How many draws of Y each row has, in steps of 50.
+    random_state : int, Generator or None, default=0
+        A seed.
+
+    Returns
+    -------
+    array of shape (n,)
+        Uniform where the density is right.
+    """
     rng = np.random.default_rng(random_state)
     at = density.log_pdf(y)
     above = np.zeros(len(density))
@@ -67,7 +127,15 @@ def hpd_pit(
 
 
 class Coverage(NamedTuple):
-    """How often regions of these levels held y."""
+    """How often regions of these levels held y.
+
+    Attributes
+    ----------
+    levels, observed : arrays of shape (l,)
+        Nominal and observed coverage.
+    error : float
+        The mean distance of the two, the calibration error.
+    """
 
     levels: Float[np.ndarray, " l"]
     observed: Float[np.ndarray, " l"]
@@ -79,7 +147,35 @@ class Coverage(NamedTuple):
 
 
 def coverage(density: Density, y: Numbers, levels: Numbers | None = None, kind: str = "central") -> Coverage:
-    """The coverage of central intervals (over all outputs), or of highest-density regions (kind="hpd")."""
+    """How often intervals or regions of a density hold y, against how often they should.
+
+    Parameters
+    ----------
+    density : ConditionalDensity or another Density
+        Of n rows.
+    y : array of shape (n,) or (n, D)
+        What was observed.
+    levels : array of shape (l,), default=None
+        Nominal levels; None: 0.05, 0.1, …, 0.95.
+    kind : {"central", "hpd"}, default="central"
+        Central intervals, counted over all outputs, or joint highest-density regions.
+
+    Returns
+    -------
+    Coverage
+        Nominal and observed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpcde import LinearGaussian, coverage
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 1))
+    >>> y = X[:, 0] + rng.standard_normal(200)
+    >>> density = LinearGaussian().fit(X, y).predict_density(X)
+    >>> bool(coverage(density, y).error < 0.05)
+    True
+    """
     if kind not in ("central", "hpd"):
         raise ValueError(f"kind must be 'central' or 'hpd', got {kind!r}")
     at = np.linspace(0.05, 0.95, 19) if levels is None else np.asarray(levels, float)
@@ -88,12 +184,40 @@ def coverage(density: Density, y: Numbers, levels: Numbers | None = None, kind: 
 
 
 def cde_loss(density: ConditionalDensity, y: Numbers) -> Float[np.ndarray, " n"]:
-    """∫ p(y|x_n)² dy - 2 p(y_n|x_n): lower is better."""
+    """∫ p(y|x_n)² dy - 2 p(y_n|x_n), the squared error of the density itself, a constant apart: lower is better.
+
+    Parameters
+    ----------
+    density : ConditionalDensity
+        Of n rows; without y_transform.
+    y : array of shape (n,) or (n, D)
+        What was observed.
+
+    Returns
+    -------
+    array of shape (n,)
+        The loss of each row.
+    """
     return density.integrated_square() - 2 * density.pdf(y)
 
 
 def plot_pit(values: Float[np.ndarray, "*n"], bins: int = 10, ax: "Axes | None" = None) -> "Axes":
-    """The histogram of PIT values, with the band where 95 % of the bars of a right model lie."""
+    """The histogram of PIT values, with the band where 95 % of the bars of a right model lie.
+
+    Parameters
+    ----------
+    values : array
+        PIT values, of any shape.
+    bins : int, default=10
+        How many bars.
+    ax : matplotlib Axes, default=None
+        Where to draw; None: a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+    """
     ax = _axes(ax)
     flat = np.ravel(values)
     low, high = stats.binom.ppf([0.025, 0.975], len(flat), 1 / bins) * bins / len(flat)
@@ -105,7 +229,22 @@ def plot_pit(values: Float[np.ndarray, "*n"], bins: int = 10, ax: "Axes | None" 
 
 
 def plot_coverage(curve: Coverage, ax: "Axes | None" = None, **style: Any) -> "Axes":
-    """Observed against nominal coverage."""
+    """Observed against nominal coverage.
+
+    Parameters
+    ----------
+    curve : Coverage
+        What `coverage` answered.
+    ax : matplotlib Axes, default=None
+        Where to draw; None: a new figure.
+    **style
+        Of the line, as matplotlib's plot takes it.
+
+    Returns
+    -------
+    matplotlib Axes
+        What was drawn on.
+    """
     ax = _axes(ax)
     ax.plot([0, 1], [0, 1], "k--", lw=0.8)
     ax.plot(curve.levels, curve.observed, "o-", ms=3, **style)

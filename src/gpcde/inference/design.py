@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..model.input_maps import Bend, Concatenate, InputMap, Project, Warp
+from ..model.input_maps import Bend, Concatenate, Features, InputMap, Project, Warp
 from ..model.inputs import Inputs
 from ..model.kernels import RBF, Kernel, Matern32, Matern52
 from ..model.latents import FreeForm, GaussianLatents, Latents, NoLatents
-from ..model.likelihood import ConstantNoise, Likelihood
+from ..model.likelihood import ConstantNoise, Likelihood, VaryingNoise
 from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
-from ..model.prior import LatentPrior, StandardNormal
+from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
+from ..model.surfaces import Surface
 from ..runtime.files import register
 from .components import principal_components
 
@@ -50,7 +51,7 @@ class Design:
     kernel : {"rbf", "matern32", "matern52"} or Kernel
         By name, of the context, with RBF in w; of the latents where the map has no context. A kernel of your own is one
         of all columns of [context, w].
-    input_map : {"concatenate", "project", "bend", "warp"} or InputMap
+    input_map : {"concatenate", "features", "project", "bend", "warp"} or InputMap
         "project" needs `input_dim`, the number of rows of A; "bend" is of A x where `input_dim` is given, else of x.
     input_dim : int
         The number of rows of A; 0 for no A.
@@ -60,10 +61,12 @@ class Design:
         A start for P; without it P is the identity.
     mixing_posterior : {"fixed", "map", "gaussian", "conjugate"}
         How a P that is given by its start is learnt: not at all, by MAP, by Adam, or in closed form.
-    likelihood : Likelihood or None
-        The noise; by default one σ² for all x and w.
-    prior : LatentPrior or None
-        p(w|x); by default N(0, I).
+    likelihood : {"constant", "varying"} or Likelihood
+        The noise: one σ² for all x and w, or one that changes with both.
+    prior : {"normal", "tilted"} or LatentPrior
+        p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
+    surface_precision, feature_precision : float or None
+        How firm the priors are on what makes noise and p(w|x) vary, and on the features; None: by the inputs.
     expectation : {"draws", "closed", "importance"}
         Of a Gaussian q(w), with `draws` draws a data point.
     full_covariance : bool
@@ -92,8 +95,10 @@ class Design:
     levels: tuple[int, ...] = ()
     mixing: Float[np.ndarray, "D L"] | Mixing | None = None
     mixing_posterior: str = "gaussian"
-    likelihood: Likelihood | None = None
-    prior: LatentPrior | None = None
+    likelihood: str | Likelihood = "constant"
+    prior: str | LatentPrior = "normal"
+    surface_precision: float | None = None
+    feature_precision: float | None = None
     expectation: str = "draws"
     draws: int = 1
     full_covariance: bool = False
@@ -110,7 +115,9 @@ class Design:
         options = {
             "inference": ("none", "free-form", "amortised", "gaussian"),
             "kernel": tuple(KERNELS),
-            "input_map": ("concatenate", "project", "bend", "warp"),
+            "input_map": ("concatenate", "features", "project", "bend", "warp"),
+            "likelihood": ("constant", "varying"),
+            "prior": ("normal", "tilted"),
             "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
@@ -137,6 +144,12 @@ class Design:
             raise ValueError(
                 "expectation='closed' needs kernel='rbf' and input_map 'concatenate' or 'project'; use 'draws' instead"
             )
+        if self.likelihood == "varying" and self.noise_variance is not None:
+            raise ValueError(
+                "noise_variance fixes the noise, which likelihood='varying' does not: leave one of them out"
+            )
+        if self.prior == "tilted" and self.latent_dim not in (1, 2):
+            raise ValueError(f"prior='tilted' has one or two latent dimensions, not {self.latent_dim}")
         if self.inference == "free-form" and self.latent_dim > 2:
             raise ValueError(
                 f"inference='free-form' is computed by quadrature, in one or two latent dimensions, not in "
@@ -172,6 +185,12 @@ class Design:
             return GaussianLatents(None, self.latent_dim, *options)
         return GaussianLatents.amortised(key, self.input_rows(x), outputs, self.latent_dim, self.hidden, *options)
 
+    def _surface(self, key: PRNGKeyArray, x: Inputs) -> Surface:
+        """g(x, w), near zero; more inputs need a firmer prior."""
+        rows = self.input_rows(x)
+        firm = 0.3 * max(rows, 1) ** 0.4 if self.surface_precision is None else self.surface_precision
+        return Surface.create(key, rows, self.latent_dim, 1, firm)
+
     def make_input_map(self, key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"]) -> InputMap:
         """h = map(x, w); where there is an A, its start is learnt from these rows."""
         if not isinstance(self.input_map, str):
@@ -179,6 +198,9 @@ class Design:
         rows = self.input_rows(x)
         if self.input_map == "warp":
             return Warp.create(key, rows, self.latent_dim)
+        if self.input_map == "features":
+            precision = 1.0 if self.feature_precision is None else self.feature_precision
+            return Features.create(key, x.dense.shape[1], precision=precision)
         if self.projects:
             base: InputMap = Project(*projection_start(key, x, y, rows, self.input_dim))
         else:
@@ -211,20 +233,26 @@ class Design:
             return self.kernel
         return trained.extended(width, dim, lengthscale) if width else KERNELS[self.kernel].create(dim, lengthscale)
 
-    def make_likelihood(self) -> Likelihood:
+    def make_likelihood(self, key: PRNGKeyArray, x: Inputs) -> Likelihood:
         """The noise."""
-        if self.likelihood is not None:
+        if not isinstance(self.likelihood, str):
             return self.likelihood
-        return self.plain_likelihood()
+        if self.likelihood == "constant":
+            return self.plain_likelihood()
+        return VaryingNoise.create(self._surface(jax.random.fold_in(key, 1), x), FIRST_NOISE)
 
     def plain_likelihood(self) -> ConstantNoise:
         """One σ², as the model without latents has it."""
         fixed = self.noise_variance is not None
         return ConstantNoise.create(self.noise_variance if self.noise_variance is not None else FIRST_NOISE, not fixed)
 
-    def make_prior(self) -> LatentPrior:
+    def make_prior(self, key: PRNGKeyArray, x: Inputs) -> LatentPrior:
         """p(w|x)."""
-        return StandardNormal() if self.prior is None else self.prior
+        if not isinstance(self.prior, str):
+            return self.prior
+        if self.prior == "normal":
+            return StandardNormal()
+        return TiltedNormal(self._surface(jax.random.fold_in(key, 2), x))
 
     def make_jitter(self) -> float:
         """Enough for the type."""

@@ -10,6 +10,7 @@
 Data are expected in standard units: columns of x and y with mean 0 and variance near 1.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -65,7 +66,7 @@ def start(
         plain = _without_latents(key, design, input_map.without_latents(), some, n_data)
         latents = design.make_latents(key, x, y.shape[1])
         if not latents.dim:
-            return _finished(design, plain, n_data)
+            return _finished(design, _as_designed(key, design, plain, input_map, some, n_data), n_data)
         known = whole(x, y, weight) if latents.local_dim else some
         starts = with_latents(key, rng, design, plain, known, n_data, TRIALS[: design.trials])
         return _finished(design, _best(key, starts, known, n_data), n_data)
@@ -90,7 +91,7 @@ def with_latents(
     places, inputs = _latent_inputs(rng, design, input_map, plain, known, w)
     states = []
     for share, lengthscale in trials:
-        model = _completed(design, plain.model, input_map, latents, places, share, lengthscale)
+        model = _completed(key, design, plain.model, known.x, input_map, latents, places, share, lengthscale)
         states.append(_at_optimum(key, model, whole(make_inputs(inputs), known.y, known.weight), n_data, local))
     return states
 
@@ -198,6 +199,24 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
     return state
 
 
+def _as_designed(
+    key: PRNGKeyArray, design: Design, plain: State, input_map: InputMap, some: Batch, n_data: float
+) -> State:
+    """The model without latents, with the design's own kernel, map and noise where the first steps had simpler ones."""
+    before = plain.model
+    kernel = before.kernel if isinstance(design.kernel, str) else design.kernel
+    likelihood = before.likelihood
+    if not isinstance(design.likelihood, str):
+        likelihood = design.likelihood.with_noise_variance(float(before.noise_variance))
+    model = dataclasses.replace(
+        before, kernel=kernel, input_map=input_map.with_latents(before.input_map), likelihood=likelihood
+    )
+    if model.kernel is before.kernel and model.input_map is before.input_map and likelihood is before.likelihood:
+        return plain
+    trainer = Trainer.create(n_data)
+    return optimal_posterior(trainer, key, trainer.init(model, plain.posterior), some)
+
+
 def _held(mixing: Mixing) -> PointMixing:
     """E[P], as it is."""
     return PointMixing.create(mixing.apply(jnp.eye(mixing.shape[1])).T, learn=False)
@@ -209,8 +228,10 @@ def _mean(state: State, x: Inputs) -> Float[Array, "n D"]:
 
 
 def _completed(
+    key: PRNGKeyArray,
     design: Design,
     plain: Model,
+    x: Inputs,
     input_map: InputMap,
     latents: Latents,
     inducing: Float[np.ndarray, "M h"],
@@ -221,7 +242,7 @@ def _completed(
     width = plain.inducing_points.shape[1]
     scale = lengthscale * input_map.latent_lengthscale
     kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale)
-    likelihood = design.make_likelihood().with_noise_variance(float(plain.noise_variance) * share)
+    likelihood = design.make_likelihood(key, x).with_noise_variance(float(plain.noise_variance) * share)
     return Model(
         kernel,
         jnp.asarray(inducing),
@@ -229,7 +250,7 @@ def _completed(
         latents,
         plain.mixing,
         likelihood,
-        design.make_prior(),
+        design.make_prior(key, x),
         plain.jitter,
     )
 

@@ -323,6 +323,8 @@ def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: B
         total: VariationalPosterior | None = None
         for begin in range(0, n, batch_size):
             index = np.arange(begin, min(begin + batch_size, n), dtype=np.int32)
+            if not weight[index].any():  # rows that count nothing
+                continue
             share = jnp.asarray(np.float64(weight[index].sum() / weight.sum()))
             batch = jax.tree.map(jnp.asarray, data.take(index))
             part = _statistics(trainer, jax.random.fold_in(key, begin), state, batch, share)

@@ -2,27 +2,28 @@
 
     Model        the parts together, and the inducing inputs
     Kernel       RBF, Matern32, Matern52, Linear, Polynomial, sums and products
-    InputMap     Ignore, Concatenate, Project, Bend, Warp: h = map(x, w)
+    InputMap     Ignore, Concatenate, Features, Project, Bend, Warp: h = map(x, w)
     Latents      NoLatents, FreeForm, GaussianLatents: q(w)
-    LatentPrior  StandardNormal: p(w|x)
-    Likelihood   ConstantNoise: the noise
+    LatentPrior  StandardNormal, TiltedNormal: p(w|x)
+    Likelihood   ConstantNoise, VaryingNoise: the noise
     Mixing       Identity, PointMixing, GaussianMixing, ConjugateMixing: P
 
 Numbers are 64-bit: make and use parts inside `with gpcde.scope():`.
 """
 
 from .gaussians import Gaussian
-from .input_maps import Bend, Concatenate, Ignore, InputMap, Project, Warp
+from .input_maps import Bend, Concatenate, Features, Ignore, InputMap, Project, Warp
 from .inputs import Inputs, linear, make_inputs
 from .kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial, Product, Stationary, Sum
 from .latents import Evidence, FreeForm, GaussianLatents, LatentPosterior, Latents, NoLatents
-from .likelihood import ConstantNoise, Likelihood
+from .likelihood import ConstantNoise, Likelihood, VaryingNoise
 from .mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
 from .model import Model
 from .networks import MLP
 from .part import Certain, Part
-from .prior import LatentPrior, StandardNormal
+from .prior import LatentPrior, StandardNormal, TiltedNormal
 from .quadrature import evenly_spaced, gauss_hermite, quasi_random
+from .surfaces import Surface
 
 __all__ = [
     "MLP",
@@ -33,6 +34,7 @@ __all__ = [
     "ConjugateMixing",
     "ConstantNoise",
     "Evidence",
+    "Features",
     "FreeForm",
     "Gaussian",
     "GaussianLatents",
@@ -60,6 +62,9 @@ __all__ = [
     "StandardNormal",
     "Stationary",
     "Sum",
+    "Surface",
+    "TiltedNormal",
+    "VaryingNoise",
     "Warp",
     "evenly_spaced",
     "gauss_hermite",

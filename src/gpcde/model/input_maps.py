@@ -2,6 +2,7 @@
 
     Ignore        h = w
     Concatenate   h = [x, w]
+    Features      h = [x + φ(x), w]  φ a network of x under a prior, that starts near 0
     Project       h = [A x, w]       A Gaussian a priori, q(A) a factorised Gaussian, marginalised
     Bend          h = [x, w + g(x, w)] or [A x, w + g(x, w)], g a small network that starts near 0
     Warp          h = w + g(x, w)    g such a network
@@ -139,6 +140,50 @@ class Concatenate(Certain, _Joined):
     def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
         mean = self.context(x, jnp.zeros((x.n_rows, 0)))
         return mean, jnp.zeros_like(mean)
+
+
+class Features(Certain, _Joined):
+    """h = [x + φ(x), w], φ a tanh network under a Gaussian prior (of variance 1 / (precision × fan-in)) on its weights.
+
+    Where inputs are many, the GP then lives on what matters of them; where φ is zero, it is the plain map.
+    """
+
+    network: MLP
+    precision: float = eqx.field(static=True)
+
+    @classmethod
+    def create(
+        cls, key: PRNGKeyArray, dim: int, hidden: tuple[int, ...] = (64, 64), precision: float = 1.0
+    ) -> "Features":
+        """For `dim` dense inputs."""
+        return cls(MLP.create(key, (dim, *hidden, dim), last_scale=0.1), precision)
+
+    @property
+    def context_dim(self) -> int:
+        return self.network.weights[0].shape[0]
+
+    @property
+    def draw_dim(self) -> int:
+        return 0
+
+    def context(self, x: Inputs, draws: Float[Array, "n k"]) -> Float[Array, "n c"]:
+        plain = Concatenate(self.context_dim).context(x, draws)
+        return plain + self.network.after_first(linear(x, self.network.weights[0]))
+
+    def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
+        mean = self.context(x, jnp.zeros((x.n_rows, 0)))
+        return mean, jnp.zeros_like(mean)
+
+    def without_latents(self) -> InputMap:
+        """The plain map: the first steps are too large for a network."""
+        return Concatenate(self.context_dim)
+
+    def with_latents(self, trained: InputMap) -> InputMap:
+        return self
+
+    def penalty(self) -> Float[Array, ""]:
+        """Minus the log prior of the weights, a constant apart."""
+        return 0.5 * self.precision * self.network.square_norm(by_fan_in=True)
 
 
 class Project(_Joined):

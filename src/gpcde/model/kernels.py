@@ -152,7 +152,7 @@ class _Ard(Kernel):
 
     def pick_moments(
         self, mean: Float[Array, "n d"], covariance: Covariance, z: Float[Array, "m d"]
-    ) -> tuple[Float[Array, "n k"], Covariance, Float[Array, "m k"]]:
+    ) -> tuple[Float[Array, "n k"], Float[Array, "n k"] | Float[Array, "n k k"], Float[Array, "m k"]]:
         """The columns this kernel reads, of points that are uncertain."""
         dims = np.asarray(self.dims, int)
         cov = covariance[:, dims] if covariance.ndim == 2 else covariance[:, dims[:, None], dims]

@@ -93,6 +93,11 @@ class Latents(Part):
         """How many standard normal numbers the bound of a data point needs: draws × dimensions."""
 
     @property
+    def n_points(self) -> int:
+        """How many latents of a data point a step looks at, nearly: it tells how many rows a batch may have."""
+        return max(1, self.draw_shape[0])
+
+    @property
     def local_dim(self) -> int:
         """How many numbers each data point holds for itself; 0 where q(w) needs none."""
         return 0
@@ -173,6 +178,10 @@ class FreeForm(Certain, Latents):
     @property
     def draw_shape(self) -> tuple[int, int]:
         return (1, self.dim) if self.spacing else (0, 0)
+
+    @property
+    def n_points(self) -> int:
+        return len(self.nodes)
 
     def bound(
         self, evidence: Evidence, local: Float[Array, "n p"] | None, draws: Float[Array, "n k d"]

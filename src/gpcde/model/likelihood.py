@@ -1,6 +1,7 @@
 """The likelihood: y = P f + N(0, σ² s(x, w) I), s > 0 one number for all outputs.
 
     ConstantNoise   s = 1
+    VaryingNoise    log s(x, w) a smooth function of both, under a prior, softly limited
 
 Since s is the same for all outputs, it weighs a data point's draw and changes nothing else: the statistics of q(u) are
 
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 from ..runtime.precision import wide
 from .inputs import Inputs
 from .part import Certain, Part
+from .surfaces import Surface
 
 
 class Likelihood(Part):
@@ -70,3 +72,29 @@ class ConstantNoise(Certain, Likelihood):
 
     def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
         return jnp.zeros(1)
+
+
+class VaryingNoise(Certain, Likelihood):
+    """log s(x, w) = c tanh(g(x, w) / c), g a `Surface`, c the `limit`: s lies between exp(-c) and exp(c)."""
+
+    log_noise_variance: Float[Array, ""]
+    surface: Surface
+    limit: float = eqx.field(static=True, default=4.0)
+
+    @classmethod
+    def create(cls, surface: Surface, noise_variance: float = 0.1) -> "VaryingNoise":
+        """With this σ² to begin with."""
+        return cls(ConstantNoise.create(noise_variance).log_noise_variance, surface)
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        return jnp.exp(wide(self.log_noise_variance))
+
+    def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
+        return VaryingNoise(ConstantNoise.create(noise_variance).log_noise_variance, self.surface, self.limit)
+
+    def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
+        return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.surface.penalty()

@@ -9,6 +9,7 @@ part registers itself for files when its class is defined, also one of a user's 
 """
 
 import abc
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray

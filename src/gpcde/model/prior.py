@@ -1,6 +1,7 @@
 """The prior of the latents, p(w|x).
 
     StandardNormal   p(w|x) = N(w; 0, I)
+    TiltedNormal     p(w|x) ∝ N(w; 0, I) exp t(x, w), t a smooth function of both, under a prior
 
 A prior is told by its logarithm over that of N(0, I). On nodes w_k with log weights ω_k of N(0, I) it is normalised
 exactly:  log p_nk = ω_k + t_nk - logsumexp_k(ω_k + t_nk).
@@ -15,6 +16,11 @@ from jaxtyping import Array, Float
 from .gaussians import Gaussian
 from .inputs import Inputs
 from .part import Certain, Part
+from .quadrature import evenly_spaced
+from .surfaces import Surface
+
+POINTS = 41
+"""Nodes a dimension that normalise a prior where it is asked for at draws."""
 
 
 class LatentPrior(Part):
@@ -51,3 +57,27 @@ class StandardNormal(Certain, LatentPrior):
 
     def kl(self, x: Inputs, q: Gaussian) -> Float[Array, " n"]:
         return q.kl()
+
+
+class TiltedNormal(Certain, LatentPrior):
+    """p(w|x) ∝ N(w; 0, I) exp t(x, w), t a `Surface`, in one or two latent dimensions.
+
+    The weight of a mode then changes with x though the map of latents stays, and the bridge between two modes has none.
+    """
+
+    surface: Surface
+
+    def log_ratio(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
+        nodes, log_weight = evenly_spaced(POINTS, w.shape[-1])
+        coefficients = self.surface.coefficients(x)
+        everywhere = self.surface.at(coefficients, jnp.asarray(nodes, w.dtype)[None])[..., 0]
+        log_total = jax.nn.logsumexp(everywhere + log_weight, axis=1, keepdims=True)
+        return self.surface.at(coefficients, w)[..., 0] - log_total
+
+    def log_weights(
+        self, x: Inputs, w: Float[Array, "#n k d"], log_weight: Float[Array, "#n k"]
+    ) -> Float[Array, "#n k"]:
+        return jax.nn.log_softmax(log_weight + self.surface(x, w)[..., 0], axis=1)
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.surface.penalty()

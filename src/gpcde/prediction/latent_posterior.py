@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ..inference.bound import evidence, whole
 from ..inference.posterior import VariationalPosterior
-from ..model.inputs import Inputs
+from ..model.inputs import AnyArray, Inputs
 from ..model.latents import LatentPosterior
 from ..model.model import Model
 from ..runtime.blocks import in_blocks
@@ -31,5 +31,5 @@ def infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.
 
 
 @compiled
-def _infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.ndarray, "n D"]) -> LatentPosterior:
+def _infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[AnyArray, "n D"]) -> LatentPosterior:
     return model.latents.infer(evidence(model, posterior, whole(x, y)))

@@ -1,7 +1,12 @@
 """The paper's five experiments, one command each: `gpcde reproduce uci|taxi|omniglot|mnist|natgrad|all`.
 
-Every experiment is a module with three functions: `units(preset)`, what is to be done; `work(unit, tell, checkpoint)`,
-one unit of it, in a worker process; `report(lines, out)`, tables and figures from the lines of what is done.
+names        what experiments and reports both speak of: models, sizes, and their order
+units        what is to be done
+lines        what is kept of it
+runner       does units in worker processes
+experiments  for each a module with `units(preset)` and `work(unit, tell, checkpoint)`, which does one, in a worker
+reports      for each a module with `report(lines, out)`: tables and figures, from the lines alone
+command      all of it together
 """
 
 EXPERIMENTS = ("omniglot", "taxi", "mnist", "uci", "natgrad")

@@ -31,6 +31,9 @@ READABLE = tuple(str(number) for number in range(1, FORMAT + 1))
 KNOWN: dict[str, type] = {"ScaleByAdamState": optax.ScaleByAdamState}
 """The classes a file may be made of, by name. They put themselves here (`register`), and a file adds none."""
 
+RENAMED = {1: {"Features": "Columns"}}
+"""What classes were called in older formats."""
+
 C = TypeVar("C", bound=type)
 
 
@@ -39,7 +42,11 @@ def register(cls: C) -> C:
 
     Classes outside of this package are known by their full name, once their module is imported.
     """
-    KNOWN[_name(cls)] = cls
+    name = _name(cls)
+    other = KNOWN.get(name, cls)
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise TypeError(f"two classes would be called {name} in files: {other.__module__}'s and {cls.__module__}'s")
+    KNOWN[name] = cls
     return cls
 
 
@@ -114,10 +121,11 @@ def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMA
             )
         return jax.numpy.asarray(array) if description["jax"] else array
     if "class" in description:
-        cls = KNOWN.get(description["class"])
+        name = RENAMED.get(written, {}).get(description["class"], description["class"])
+        cls = KNOWN.get(name)
         if cls is None:
             raise FileError(
-                f"it holds a {description['class']}, which is not known here: import the module that defines it first, "
+                f"it holds a {name}, which is not known here: import the module that defines it first, "
                 "or upgrade gpcde"
             )
         fields = {key: unpack(item, arrays, written) for key, item in description["fields"].items()}

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from ..datasets import Images, load_omniglot
-from ..prediction.importance import importance_log_density
-from ._images import SIDE, fit, labelled, samples
-from ._report import mean_error, new_figure, write_figure, write_table
-from ._run import Tell
-from ._units import Line, Unit, picture, unpicture
-
-PAPER = 0.072
+from ...datasets import Images, load_omniglot
+from ...prediction import importance_log_density
+from ..lines import mean_error, picture
+from ..units import Tell, Unit
+from .images import fit, labelled, samples
+from .training import noise_variance
 
 SETTINGS: dict[str, Any] = {
     "shots": 4,
@@ -43,19 +41,19 @@ SETTINGS: dict[str, Any] = {
 
 QUICK = SETTINGS | {"steps": 20, "outputs": 20, "inducing": 20, "batch": 100, "test": 30, "fit_steps": 5, "shown": 12}
 
-
 FEWER = SETTINGS | {"test": 1_500, "fit_steps": 60}
 """All 10,544 test images take 20 minutes."""
 
 
 def units(preset: str) -> list[Unit]:
+    """The one unit of "quick", "standard" or "paper"."""
     settings = {"quick": QUICK, "standard": FEWER, "paper": SETTINGS}[preset]
     cost = {"quick": 30, "standard": 1900, "paper": 3000}[preset]
     return [Unit("omniglot", "GP-CDE", "omniglot", 0, 0, settings, cost)]
 
 
 def few_shot(data: Images, shots: int, seed: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " t"]]:
-    """Rows to learn from (all of the background, so many of each new class) and the rest, to be tested on."""
+    """Rows to learn from (all of the background, `shots` of each new class) and the rest, to be tested on."""
     rng = np.random.default_rng(seed)
     train, test = [np.flatnonzero(~data.test)], []
     for label in np.unique(data.labels[data.test]):
@@ -103,48 +101,6 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         "error": error,
         "test_images": len(scores),
         "effective_sample_size": {str(q): float(np.quantile(effective, q)) for q in (0.05, 0.25, 0.5, 0.75)},
-        "noise_variance": float(np.exp(state.model.log_noise_variance)),
+        "noise_variance": noise_variance(state),
         "pictures": rows,
     }
-
-
-def report(lines: list[Line], out: Path) -> None:
-    """The number beside the paper's, and samples: four-shot rows, training classes, test classes."""
-    rows = [
-        [
-            line["model"],
-            f"{line['metrics']['log_likelihood']:.4f} ± {line['metrics']['error']:.4f}",
-            f"{PAPER:.3f}",
-            f"{line['metrics']['effective_sample_size']['0.5']:.1f} of {line['settings']['draws']}",
-            f"{line['metrics']['noise_variance']:.4f}",
-            line["metrics"]["test_images"],
-            f"{line['seconds'] / 60:.0f}",
-        ]
-        for line in lines
-    ]
-    header = ["model", "nats per pixel", "the paper", "effective sample size (median)", "σ²", "test images", "minutes"]
-    write_table(out, "omniglot", header, rows)
-    if not lines:
-        return
-    pictures = {name: unpicture(stored) for name, stored in lines[-1]["metrics"]["pictures"].items()}
-    _sheet(out, "omniglot_fewshot", pictures["test"][:12], 1)
-    for name in ("train", "test"):
-        _sheet(out, f"omniglot_{name}", pictures[name][:, :6], 6)
-
-
-def _sheet(out: Path, name: str, rows: np.ndarray, columns: int) -> None:
-    """Rows of images, the true one first, in so many columns of rows."""
-    count, each = rows.shape[:2]
-    high = -(-count // columns)
-    tiles = rows.reshape(count, each, SIDE, SIDE)
-    sheet = np.zeros((high * SIDE, columns * (each * SIDE + 6)))
-    for i, row in enumerate(tiles):
-        top, left = i % high * SIDE, i // high * (each * SIDE + 6)
-        line = np.concatenate(list(row), axis=1)
-        line[:, SIDE - 1] = 0.5  # the true image stands apart
-        sheet[top : top + SIDE, left : left + line.shape[1]] = line
-    figure = new_figure(sheet.shape[1] / 110, sheet.shape[0] / 110)
-    axis = figure.subplots()
-    axis.imshow(sheet, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
-    axis.set_axis_off()
-    write_figure(out, name, figure)

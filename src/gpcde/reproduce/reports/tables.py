@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._units import Line
+from ..lines import Line, mean_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,13 +40,6 @@ def metric(lines: Iterable[Line], name: str, **about: Any) -> np.ndarray:
     """One metric of all lines that fit, in the order of their splits."""
     fitting = [line for line in lines if all(line[key] == value for key, value in about.items())]
     return np.array([line["metrics"][name] for line in sorted(fitting, key=lambda line: line["split"])])
-
-
-def mean_error(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard error; NaN where there are none, or one."""
-    if not len(values):
-        return np.nan, np.nan
-    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else np.nan
 
 
 def with_error(values: np.ndarray, digits: int = 3) -> str:

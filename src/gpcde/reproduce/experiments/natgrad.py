@@ -12,38 +12,42 @@ the means of q(w) either random or the images' first principal component. The te
 the test set, in nats per pixel.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from ..datasets import load_mnist
-from ..inference.bound import Batch, Model, draw_noise, evaluate_bound, whole
-from ..inference.forms import inverse_cholesky
-from ..inference.posterior import Shared, Statistics
-from ..inference.start import Design, start
-from ..inference.training import State, Trainer
-from ..model.inputs import make_inputs
-from ..model.quadrature import evenly_spaced
-from ..prediction.predictor import log_density, predict
-from ..runtime.compilation import compiled
-from ..runtime.precision import scope
-from ._report import mean_error, new_figure, with_error, write_figure, write_table
-from ._run import Tell
-from ._training import Course, train_design
-from ._units import Line, Unit, picture, unpicture
+from ...datasets import load_mnist
+from ...inference import (
+    Batch,
+    Design,
+    Shared,
+    State,
+    Statistics,
+    Trainer,
+    VariationalPosterior,
+    draw,
+    evaluate_bound,
+    start,
+    whole,
+)
+from ...inference.forms import inverse_cholesky
+from ...model import ConstantNoise, Model, make_inputs
+from ...prediction import Nodes, Predictor
+from ...runtime.compilation import compiled
+from ...runtime.precision import scope
+from ..lines import mean_error, picture
+from ..names.natgrad import ANALYTIC, MODELS, NATURAL, PLAIN, STARTS, WHITENED
+from ..units import Tell, Unit
+from .training import Schedule, noise_variance, train_design
 
-MODELS = {"analytic": 1.0, "natural gradient": 0.1, "Adam, whitened": 0.1, "Adam": 0.1}
-"""The four ways, and their natural-gradient steps (which Adam does not take)."""
-
-PAPER = {"analytic": 1.02, "natural gradient": 1.02, "Adam": -0.13}
-
-STARTS = ("random", "principal")
+GAMMAS = {ANALYTIC: 1.0, NATURAL: 0.1, WHITENED: 0.1, PLAIN: 0.1}
+"""Natural-gradient steps (which Adam does not take)."""
 
 STEPS, SEEDS = {"quick": 60, "standard": 10_000, "paper": 50_000}, {"quick": 1, "standard": 3, "paper": 10}
 
@@ -52,13 +56,14 @@ CHUNK = 50
 
 
 def units(preset: str) -> list[Unit]:
+    """The units of "quick", "standard" or "paper"."""
     steps = STEPS[preset]
     settings = {"images": 100, "inducing": 20, "steps": steps, "rate": 0.001, "test": 100 if preset == "quick" else 0}
     return [
-        Unit("natgrad", name, begin, seed, seed, settings | {"gamma": gamma}, cost=5 + 0.003 * steps)
+        Unit("natgrad", name, begin, seed, seed, settings | {"gamma": GAMMAS[name]}, cost=5 + 0.003 * steps)
         for begin in STARTS
         for seed in range(SEEDS[preset] if begin == "random" else 1)
-        for name, gamma in MODELS.items()
+        for name in MODELS
         if preset != "quick" or begin == "random"
     ]
 
@@ -75,20 +80,19 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         return _first(unit, start(jax.random.key(unit.seed), x, train, design))
 
     pixels = train.shape[1]
-    if unit.model == "Adam":
+    if unit.model == PLAIN:
         state, curve = _plain(first(), whole(x, train), settings["steps"], settings["rate"], tell)
     else:
         rates = settings["rate"], settings["rate"]
-        course = Course(settings["steps"], len(train), rates, (settings["gamma"], settings["gamma"]))
-        state, records = train_design(unit.seed, x, train, design, course, tell, checkpoint, first)
+        schedule = Schedule(settings["steps"], len(train), rates, (settings["gamma"], settings["gamma"]))
+        state, records = train_design(unit.seed, x, train, design, schedule, tell, checkpoint, first)
         curve = [(r.step, r.bound) for r in records]
-    nodes, log_weight = evenly_spaced(401, 1)
-    scores = np.asarray(log_density(state.model, state.posterior, make_inputs(rows=len(test)), test, nodes, log_weight))
-    mean, error = mean_error(scores / pixels)
+    predictor = Predictor.create(state.model, state.posterior, Nodes.for_model(state.model, line=401))
+    mean, error = mean_error(predictor.log_density(make_inputs(rows=len(test)), test) / pixels)
     return {
         "log_likelihood": mean,
         "error": error,
-        "noise_variance": float(np.exp(state.model.log_noise_variance)),
+        "noise_variance": noise_variance(state),
         "step": [step for step, _ in curve],
         "bound": [round(bound / pixels, 5) for _, bound in curve],
         "manifold": picture(_manifold(state), levels=32),
@@ -107,11 +111,10 @@ def _first(unit: Unit, state: State) -> State:
     inducing, outputs = len(state.model.inducing_points), state.model.mixing.shape[0]
     assert state.local is not None
     with scope():
-        posterior: Statistics | Shared = Statistics.prior(inducing, outputs)
-        if unit.model.startswith("Adam"):
+        posterior: VariationalPosterior = Statistics.prior(inducing, outputs)
+        if unit.model in (WHITENED, PLAIN):
             posterior = Shared(jnp.zeros((inducing, outputs)), jnp.eye(inducing))
-        noise = jnp.asarray(np.log(0.1))
-        model = eqx.tree_at(lambda m: m.log_noise_variance, state.model, noise)
+        model = dataclasses.replace(state.model, likelihood=ConstantNoise.create(0.1))
         local = np.array(state.local.value)
         if unit.data == "random":
             local[:, 0] = np.random.default_rng(unit.seed).standard_normal(len(local))
@@ -134,11 +137,11 @@ def _adam_chunk(
 ) -> tuple[Parameters, optax.OptState, Float[Array, " t"]]:
     """Steps of Adam on everything, m and S among it, and the bounds on the way."""
     n_data = data.y.shape[0]
-    noise = draw_noise(jax.random.key(0), parameters[0], n_data)  # of the closed form: none
+    draws = draw(jax.random.key(0), parameters[0], n_data)  # of the closed form: none
 
     def bound(parameters: Parameters) -> Float[Array, ""]:
         model, q, local = parameters
-        return evaluate_bound(model, _whitened(model, q), data, noise, n_data, local).bound
+        return evaluate_bound(model, _whitened(model, q), data, draws, n_data, local).bound
 
     def step(carry: tuple[Parameters, optax.OptState], _: None) -> tuple[tuple[Parameters, optax.OptState], Array]:
         parameters, adam = carry
@@ -151,12 +154,12 @@ def _adam_chunk(
 
 
 def _plain(first: State, data: Batch, steps: int, rate: float, tell: Tell) -> tuple[State, list[tuple[int, float]]]:
-    """Adam on m and S themselves."""
+    """Adam on m and S themselves, from the prior N(0, Kzz)."""
     assert first.local is not None
-    assert isinstance(first.posterior, Shared)
     with scope():
-        root = jnp.linalg.cholesky(first.model.gram())
-        parameters: Parameters = (first.model, Shared(first.posterior.mean, root), first.local.value)
+        gram = first.model.gram()
+        prior = Shared(jnp.zeros((len(gram), first.model.mixing.shape[0])), jnp.linalg.cholesky(gram))
+        parameters: Parameters = (first.model, prior, first.local.value)
         adam, curve = optax.scale_by_adam().init(parameters), []
         for done in range(CHUNK, steps + 1, CHUNK):
             parameters, adam, bounds = _adam_chunk(parameters, adam, data, jnp.asarray(rate))
@@ -169,44 +172,5 @@ def _plain(first: State, data: Batch, steps: int, rate: float, tell: Tell) -> tu
 def _manifold(state: State) -> np.ndarray:
     """The mean image at latents along the line."""
     w = np.linspace(-2, 2, 15)[:, None]
-    mixture = predict(state.model, state.posterior, make_inputs(rows=1), w, np.zeros(len(w)))
-    return np.asarray(mixture.mean[0]).reshape(-1, 28, 28)
-
-
-def report(lines: list[Line], out: Path) -> None:
-    """The table, the training curves in three ranges, and the mean images along the latent."""
-    rows = []
-    for name in MODELS:
-        row = [name]
-        for begin in STARTS:
-            chosen = [line["metrics"] for line in lines if line["model"] == name and line["data"] == begin]
-            row += [with_error(np.array([m["log_likelihood"] for m in chosen]))]
-            row += [with_error(np.array([m["bound"][-1] for m in chosen]))]
-        rows.append([*row, f"{PAPER[name]:.2f}" if name in PAPER else "–"])
-    header = ["q(u)", "random start: test", "bound", "principal start: test", "bound", "the paper, test"]
-    note = "Nats per pixel; ± is the standard error over random starts."
-    write_table(out, "natgrad", header, rows, note)
-    shown = {line["model"]: line["metrics"] for line in lines if line["data"] == "random" and line["split"] == 0}
-    if shown:
-        _curves({name: shown[name] for name in MODELS if name in shown}, out)
-
-
-def _curves(by: dict[str, dict[str, Any]], out: Path) -> None:
-    figure = new_figure(12, 3.5)
-    ends = [metrics["bound"][-1] for metrics in by.values()]
-    best, gap = max(ends), max(max(ends) - min(ends), 0.02)
-    for axis, low in zip(figure.subplots(1, 3), (None, best - 1.5, best - 2 * gap), strict=True):
-        for name, metrics in by.items():
-            axis.plot(metrics["step"], metrics["bound"], label=name)
-        if low is not None:
-            axis.set_ylim(low, best + 0.1 * (best - low))
-        axis.set_xlabel("step")
-    figure.axes[0].set_ylabel("bound, nats per pixel")
-    figure.axes[0].legend()
-    write_figure(out, "natgrad_curves", figure)
-    figure = new_figure(12, 1.1 * len(by))
-    for axis, (name, metrics) in zip(np.atleast_1d(figure.subplots(len(by), 1)), by.items(), strict=True):
-        axis.imshow(np.concatenate(list(unpicture(metrics["manifold"])), axis=1), cmap="gray_r", vmin=0, vmax=1)
-        axis.set(xticks=[], yticks=[])
-        axis.set_ylabel(name, fontsize=7)
-    write_figure(out, "natgrad_manifold", figure)
+    predictor = Predictor.create(state.model, state.posterior, Nodes(w, np.zeros(len(w))))
+    return np.asarray(predictor.mixture(make_inputs(rows=1)).means()[0]).reshape(-1, 28, 28)

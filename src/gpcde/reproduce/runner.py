@@ -5,6 +5,7 @@ Each worker has its own share of the cores, and JAX's compiled programs are kept
 """
 
 import concurrent.futures
+import contextlib
 import errno
 import importlib
 import multiprocessing
@@ -12,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,11 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from ..datasets import DataError, user_cache
-from ._units import Line, Unit, append_line, read_lines
-
-Tell = Callable[[float], None]
-"""Called with the share of a unit that is done."""
+from .lines import Line, append_line, read_lines
+from .units import Unit
 
 PROGRAMS = 40
 """Units after which a worker drops its compiled programs: thousands of them exhaust the system's memory maps."""
-
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a full disk is called."""
@@ -37,10 +34,20 @@ class ReproduceError(RuntimeError):
     """The work could not be finished; the message says why and what to do. Everything finished is kept."""
 
 
+# in a worker
+
 _worker: dict[str, Any] = {"done": 0}
 
 
-def _begin(counter: Any, jobs: int, messages: Any, package: str) -> None:
+def worker_pool(jobs: int, messages: Any) -> concurrent.futures.Executor:
+    """That many processes, which send `messages` of how far they are."""
+    context = multiprocessing.get_context("spawn")
+    return concurrent.futures.ProcessPoolExecutor(
+        jobs, context, initializer=_begin, initargs=(context.Value("i", 0), jobs, messages)
+    )
+
+
+def _begin(counter: Any, jobs: int, messages: Any) -> None:
     """A worker's first act: its cores, and where compiled programs are kept."""
     with counter.get_lock():
         place = counter.value
@@ -49,12 +56,23 @@ def _begin(counter: Any, jobs: int, messages: Any, package: str) -> None:
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= jobs:
             os.sched_setaffinity(0, cores[place % jobs :: jobs])
+    _keep_programs()
+    connect(messages)
+    threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
+
+
+def _keep_programs() -> None:
+    """Keep compiled programs on disk, where there is a place for them."""
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(user_cache() / "programs"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-    _worker.update(messages=messages, package=package)
-    threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
+    with contextlib.suppress(DataError):
+        jax.config.update("jax_compilation_cache_dir", str(user_cache() / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def connect(messages: Any) -> None:
+    """Where this worker's messages go."""
+    _worker["messages"] = messages
 
 
 def _orphaned(parent: int) -> None:
@@ -64,11 +82,11 @@ def _orphaned(parent: int) -> None:
     os._exit(1)
 
 
-def _work(unit: Unit, scratch: Path) -> Line:
+def _work(unit: Unit, scratch: Path, package: str) -> Line:
     """One unit, in a worker."""
     import jax
 
-    experiment = importlib.import_module(f"{_worker['package']}.{unit.experiment}")
+    experiment = importlib.import_module(f"{package}.{unit.experiment}")
     _worker["done"] += 1
     if _worker["done"] % PROGRAMS == 0:
         jax.clear_caches()
@@ -81,17 +99,33 @@ def _work(unit: Unit, scratch: Path) -> Line:
     return unit.line(metrics, time.perf_counter() - began)
 
 
-def run(units: list[Unit], out: Path, jobs: int = 1, quiet: bool = False, package: str = "gpcde.reproduce") -> None:
+# in the process that started them
+
+
+def run(
+    units: list[Unit], out: Path, jobs: int = 1, quiet: bool = False, package: str = "gpcde.reproduce.experiments"
+) -> None:
     """Do the units that have no line yet, and write their lines to `out`; ReproduceError at the end if some failed.
 
-    `package` holds the experiments' modules.
+    Parameters
+    ----------
+    units : list of Unit
+        What is to be done.
+    out : Path
+        The folder for the lines; checkpoints of unfinished units are in a folder of it.
+    jobs : int
+        How many units at a time.
+    quiet : bool
+        Whether to show no progress.
+    package : str
+        Where the experiments' modules are.
     """
     done = {line["key"] for name in {u.experiment for u in units} for line in read_lines(out / f"{name}.jsonl")}
     left = [unit for unit in units if unit.key not in done]
     if not left:
         return
     scratch = out / "unfinished"
-    _writable(scratch)
+    _check_writable(scratch)
     bar = tqdm(
         total=sum(u.cost for u in units),
         initial=sum(u.cost for u in units if u.key in done),
@@ -99,14 +133,12 @@ def run(units: list[Unit], out: Path, jobs: int = 1, quiet: bool = False, packag
         smoothing=0.0,
         bar_format="{percentage:3.0f}%|{bar:30}| {elapsed} gone, {remaining} left  {desc}",
     )
-    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
-    messages = context.Queue()
-    pool = concurrent.futures.ProcessPoolExecutor(
-        jobs, context, initializer=_begin, initargs=(context.Value("i", 0), jobs, messages, package)
-    )
-    failures: dict[str, str] = {}
+    others = set(multiprocessing.active_children())
+    messages = multiprocessing.get_context("spawn").Queue()
+    pool = worker_pool(jobs, messages)
     try:
-        _collect(pool, left, out, scratch, messages, bar, failures)
+        waiting = {pool.submit(_work, unit, scratch, package): unit for unit in left}
+        failures = _collect(waiting, out, messages, bar)
     except BrokenProcessPool as error:
         raise ReproduceError(
             "a worker process was killed, most likely for want of memory: close other programs, or use --jobs 1. "
@@ -129,16 +161,13 @@ def run(units: list[Unit], out: Path, jobs: int = 1, quiet: bool = False, packag
         )
 
 
-def _collect(
-    pool: concurrent.futures.Executor,
-    left: list[Unit],
-    out: Path,
-    scratch: Path,
-    messages: Any,
-    bar: Any,
-    failures: dict[str, str],
-) -> None:
-    waiting = {pool.submit(_work, unit, scratch): unit for unit in left}
+Waiting = dict[concurrent.futures.Future[Line], Unit]
+
+
+def _collect(waiting: Waiting, out: Path, messages: Any, bar: Any) -> dict[str, str]:
+    """Write each line as it comes, and show how far all are; the titles of units that failed, and why they did."""
+    left = list(waiting.values())
+    failures: dict[str, str] = {}
     shares: dict[str, float] = {}
     costs = {unit.key: unit.cost for unit in left}
     finished, due = bar.n, 0.0
@@ -147,16 +176,11 @@ def _collect(
         for future in ready:
             unit = waiting.pop(future)
             shares[unit.key] = 1.0
-            try:
-                line = future.result()
-            except BrokenProcessPool:
-                raise
-            except Exception as error:
-                if isinstance(error, OSError) and error.errno in FULL:
-                    raise
-                failures[unit.title] = _said(error)
+            failure = _failure(future)
+            if failure is None:
+                append_line(out / f"{unit.experiment}.jsonl", future.result())
             else:
-                append_line(out / f"{unit.experiment}.jsonl", line)
+                failures[unit.title] = failure
         while not messages.empty():
             key, share = messages.get()
             shares[key] = max(share, shares.get(key, 0.0))
@@ -164,18 +188,30 @@ def _collect(
         if time.monotonic() >= due:
             due = time.monotonic() + (0.5 if sys.stderr.isatty() else 60)
             bar.set_description_str(", ".join(u.title for u in left if shares.get(u.key, 1.0) < 1)[:70])
+    return failures
 
 
-def _said(error: Exception) -> str:
-    """A unit's failure, for a person."""
-    if isinstance(error, DataError):
+def _failure(future: concurrent.futures.Future[Line]) -> str | None:
+    """Why a unit failed, for a person, or None; what concerns all units is raised."""
+    try:
+        future.result()
+    except BrokenProcessPool:
+        raise
+    except DataError as error:
         return str(error)
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return "out of memory: close other programs, or use --jobs 1"
-    return f"{type(error).__name__}: {error}"
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise
+        return OUT_OF_MEMORY if "RESOURCE_EXHAUSTED" in str(error) else f"{type(error).__name__}: {error}"
+    return None
 
 
-def _writable(scratch: Path) -> None:
+OUT_OF_MEMORY = "out of memory: close other programs, or use --jobs 1"
+
+
+def _check_writable(scratch: Path) -> None:
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         probe = scratch / "probe"

@@ -1,4 +1,4 @@
-"""Training a model of a given design, with progress and a checkpoint: what the experiments share."""
+"""Training a model of a given design, with progress and a checkpoint."""
 
 import dataclasses
 import hashlib
@@ -10,26 +10,29 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..estimators.monitor import CHECKPOINT_SECONDS
-from ..inference.bound import whole
-from ..inference.schedule import Geometric
-from ..inference.start import Design, start
-from ..inference.training import Record, State, Trainer, train
-from ..model.inputs import Inputs
-from ..runtime import files
-from ..runtime.files import FileError
-from ..runtime.precision import scope
-from ._run import Tell
+from ...estimators.monitor import CHECKPOINT_SECONDS
+from ...inference import Design, Geometric, Record, State, Trainer, start, train, whole
+from ...model import Inputs
+from ...runtime import files
+from ...runtime.files import FileError
+from ...runtime.precision import scope
+from ..units import Tell
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
-    """How to train: for how many steps, on how many rows each, and the first and last step sizes."""
+class Schedule:
+    """How to train: for how many steps, on how many rows each, and the first and last step sizes (Adam's, q(u)'s)."""
 
     steps: int
     batch_size: int
     rates: tuple[float, float]
     gammas: tuple[float, float]
+
+    def trainer(self, rows: int) -> Trainer:
+        """For data of that many rows."""
+        return Trainer.create(
+            rows, Geometric.create(*self.rates, self.steps), Geometric.create(*self.gammas, self.steps)
+        )
 
 
 def train_design(
@@ -37,18 +40,15 @@ def train_design(
     x: Inputs,
     y: Float[np.ndarray, "n D"],
     design: Design,
-    course: Course,
+    schedule: Schedule,
     tell: Tell,
     checkpoint: Path,
     first: Callable[[], State] | None = None,
 ) -> tuple[State, list[Record]]:
     """The state after training, from the usual start or `first()`, or taken up from the checkpoint if there is one."""
-    trainer = Trainer.create(
-        len(y), Geometric.create(*course.rates, course.steps), Geometric.create(*course.gammas, course.steps)
-    )
     key = jax.random.key(seed)
-    mark = _mark(design, course, y)
-    saved = resumed(checkpoint, design, course, y)
+    mark = _mark(design, schedule, y)
+    saved = resumed(checkpoint, design, schedule, y)
     if saved is not None:
         state, records = saved
     else:
@@ -58,14 +58,20 @@ def train_design(
     def watch(state: State, record: Record) -> None:
         nonlocal kept
         records.append(record)
-        tell(int(state.step) / course.steps)
+        tell(int(state.step) / schedule.steps)
         if time.monotonic() - kept > CHECKPOINT_SECONDS:
             _write(checkpoint, mark, state, records)
             kept = time.monotonic()
 
-    left = course.steps - int(state.step)
-    state, _ = train(trainer, key, state, whole(x, y), left, course.batch_size, watch=watch)
+    left = schedule.steps - int(state.step)
+    state, _ = train(schedule.trainer(len(y)), key, state, whole(x, y), left, schedule.batch_size, watch=watch)
     return state, records
+
+
+def noise_variance(state: State) -> float:
+    """σ²."""
+    with scope():
+        return float(state.model.noise_variance)
 
 
 def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
@@ -74,22 +80,22 @@ def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
         files.write(path, "State", value)
 
 
-def _mark(design: Design, course: Course, y: np.ndarray) -> str:
+def _mark(design: Design, schedule: Schedule, y: np.ndarray) -> str:
     """What tells these data and settings from others; not the start of P, whose last digits differ between machines."""
-    digest = hashlib.sha256(repr((dataclasses.replace(design, mixing=None), course)).encode())
+    digest = hashlib.sha256(repr((dataclasses.replace(design, mixing=None), schedule)).encode())
     digest.update(np.ascontiguousarray(y).data)
     return digest.hexdigest()
 
 
 def resumed(
-    path: Path, design: Design, course: Course, y: Float[np.ndarray, "n D"]
+    path: Path, design: Design, schedule: Schedule, y: Float[np.ndarray, "n D"]
 ) -> tuple[State, list[Record]] | None:
     """What a checkpoint holds; one that is damaged, or belongs to something else, is left aside."""
     if not path.is_file():
         return None
     try:
         _, value = files.read(path)
-        if value["mark"] != _mark(design, course, y):
+        if value["mark"] != _mark(design, schedule, y):
             return None
         return value["state"], [Record(*record) for record in value["records"]]
     except (FileError, KeyError, TypeError):

@@ -1,49 +1,19 @@
-"""Units of work, and the lines their results are kept in.
+"""Lines of results: one of JSON for each unit, in `<experiment>.jsonl`.
 
-A unit is one model on one split of one data set. Its result is one line of JSON in `<experiment>.jsonl`, written when
-the unit is done and never changed; a unit whose line is there is not done again. Tables and figures are made from the
-lines alone, so small pictures are kept in them too, as compressed arrays.
+A line is written when its unit is done and never changed; a unit whose line is there is not done again. Tables and
+figures are made from the lines alone, so small pictures are kept in them too, as compressed arrays.
 """
 
 import base64
-import hashlib
 import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..runtime.files import VERSION
-
 Line = dict[str, Any]
-
-
-class Unit(NamedTuple):
-    """One model on one split of one data set; `cost` is about how many seconds it takes, for the time left."""
-
-    experiment: str
-    model: str
-    data: str
-    split: int
-    seed: int
-    settings: dict[str, Any]
-    cost: float = 1.0
-
-    @property
-    def key(self) -> str:
-        """What tells this unit from others."""
-        text = json.dumps(self._replace(cost=0.0), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def title(self) -> str:
-        return f"{self.experiment} {self.data} {self.model} {self.split}"
-
-    def line(self, metrics: dict[str, Any], seconds: float) -> Line:
-        about = {k: v for k, v in self._asdict().items() if k != "cost"}
-        return {"key": self.key, **about, "metrics": metrics, "seconds": round(seconds, 3), "version": VERSION}
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -75,7 +45,7 @@ def append_line(path: Path, line: Line) -> None:
 
 
 def picture(values: Any, low: float = 0.0, high: float = 1.0, levels: int = 256) -> dict[str, Any]:
-    """An array of numbers between low and high as JSON, each rounded to one of so many levels."""
+    """An array of numbers between low and high as JSON, each rounded to one of that many levels."""
     array = np.asarray(values, float)
     codes = np.round((np.clip(array, low, high) - low) / (high - low) * (levels - 1)).astype(np.uint8)
     data = base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode()
@@ -86,3 +56,10 @@ def unpicture(stored: dict[str, Any]) -> np.ndarray:
     """The array again."""
     codes = np.frombuffer(zlib.decompress(base64.b64decode(stored["data"])), np.uint8).reshape(stored["shape"])
     return stored["low"] + codes / (stored["levels"] - 1) * (stored["high"] - stored["low"])
+
+
+def mean_error(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard error; NaN where there are none, or one."""
+    if not len(values):
+        return np.nan, np.nan
+    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else np.nan

@@ -1,0 +1,1 @@
+"""What experiments and reports both speak of: models, sizes, conditions, and their order."""

@@ -1,0 +1,17 @@
+"""The models and data sets of the UCI experiment."""
+
+LINEAR, GP, NETWORK, AMORTISED, OPTIMAL = MODELS = ("Linear", "GP", "CVAE", "GP-CDE amortised", "GP-CDE optimal")
+
+ROWS = {
+    "boston": 455,
+    "concrete": 927,
+    "energy": 691,
+    "kin8nm": 7373,
+    "naval": 10741,
+    "power": 8611,
+    "protein": 41157,
+    "winered": 1439,
+    "winewhite": 4408,
+    "yacht": 277,
+}
+"""Training rows of a split."""
