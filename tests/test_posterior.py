@@ -24,6 +24,7 @@ from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Factors, Model
 from gpcde.runtime.compilation import _options
+from varying import OfBoth
 
 N, M, D = 12, 5, 3
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.8, 1.1]), 1.3, 0.2
@@ -324,6 +325,37 @@ def test_the_optimum_is_the_maximum_over_all_joint_gaussians(kind: str) -> None:
         assert float(other) < float(top) - 1e-8
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["no latents", "known latents"])
+@pytest.mark.parametrize("kind", ["identity", "two columns"])
+def test_where_the_noise_varies_a_full_natural_step_reaches_the_optimum(kind: str, known: bool) -> None:
+    """With σ² s(x, w): G = Σ a aᵀ / s and H = Σ a yᵀ / s, rows weighed, and no q(u) near it has a better bound."""
+    model, batch, local = make_problem(kind, GaussianLatents(None, 1, "draws", 1) if known else NoLatents())
+    model = eqx.tree_at(lambda m: m.likelihood, model, OfBoth.create(NOISE, 0.3, 0.2))
+    batch = batch._replace(weight=jnp.linspace(0.0, 2.0, N))
+    draws = jax.tree.map(jnp.zeros_like, draw(jax.random.key(0), model, N))  # so that w is the mean of q(w)
+    once = natural(model, random_statistics(9), batch, local, draws)
+
+    x, w, v = np.asarray(batch.x.dense), np.asarray(local[:, :1]), np.asarray(batch.weight)
+    a = features(model, np.hstack([x, w]) if known else x)
+    precision = v * np.exp(-0.3 * x[:, 0] - 0.2 * known * w[:, 0])
+    np.testing.assert_allclose(once.posterior.G, (a * precision[:, None]).T @ a, rtol=1e-8, atol=1e-10)
+    expected = (a * precision[:, None]).T @ np.asarray(batch.y)
+    np.testing.assert_allclose(once.posterior.H, expected, rtol=1e-8, atol=1e-10)
+
+    q = solve(once.posterior, model.mixing)
+    best = q if isinstance(q, Shared) else as_joint(q)
+    own = local if known else None
+
+    @fast
+    def bound_and_slopes(q: Shared) -> tuple[Array, Shared]:
+        return jax.value_and_grad(lambda q: evaluate_bound(model, q, batch, draws, N, own).bound)(q)
+
+    top, slopes = bound_and_slopes(best)
+    np.testing.assert_allclose(top, once.after, rtol=1e-10)
+    for slope in jax.tree.leaves(slopes):
+        np.testing.assert_allclose(slope, 0, atol=1e-8)
+
+
 @pytest.mark.parametrize("gamma", [0.3, 1.0])
 def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) -> None:
     """θ ← θ + γ ∂bound/∂η, with θ = (S⁻¹m, -S⁻¹/2) and η = (m, S + mmᵀ), by automatic differentiation."""
@@ -366,12 +398,19 @@ def test_an_em_step_never_lowers_the_free_form_bound(kind: str, seed: int, noise
     assert float(step.after) >= float(step.before) - 1e-9 * abs(float(step.before))
 
 
-def test_optimal_posterior_in_batches_is_one_full_step() -> None:
-    """The statistics of batches add up, of unequal sizes too: 5 + 5 + 2."""
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+def test_optimal_posterior_in_batches_is_one_full_step(weighted: bool) -> None:
+    """The statistics of batches add up, of unequal sizes too: 5 + 5 + 2.
+
+    Where rows have weights, it is that of the rows repeated as often; the last two are not there.
+    """
     model, batch, local = make_problem("two columns", FreeForm.create(1, 20))
     start, key = random_statistics(12), jax.random.key(0)
-    expected = natural(model, start, batch, local, draw(key, model, N)).posterior
+    repeated = np.array([0, 0, 1, 3, 4, 5, 5, 6, 7, 8, 9, 9]) if weighted else np.arange(N)
+    expected = natural(model, start, batch.take(repeated), local, draw(key, model, N)).posterior
+    weight = np.bincount(repeated, minlength=N).astype(float)
     trainer = Trainer.create(N)
+    batch = batch._replace(weight=jnp.asarray(weight))
     out = optimal_posterior(trainer, key, trainer.init(model, start), batch, 5).posterior
     assert isinstance(out, Statistics)
     np.testing.assert_allclose(out.G, expected.G, rtol=1e-10, atol=1e-12)

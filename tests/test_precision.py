@@ -11,6 +11,21 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from gpcde.inference import Geometric, Trainer
+from gpcde.model import (
+    RBF,
+    Concatenate,
+    ConstantNoise,
+    FreeForm,
+    GaussianLatents,
+    GaussianMixing,
+    Identity,
+    Ignore,
+    NoLatents,
+    PointMixing,
+    StandardNormal,
+)
+from gpcde.model.kernels import One
 from gpcde.runtime.precision import scope, wide
 
 T = TypeVar("T")
@@ -134,6 +149,46 @@ def test_scopes_that_overlap_in_two_threads_give_the_blas_threads_back() -> None
             left.set()
             held.result(timeout=60)
         assert blas_threads() == before
+
+
+PARTS: dict[str, Callable[[], object]] = {
+    "RBF": lambda: RBF.create(2),
+    "One": One,
+    "Concatenate": lambda: Concatenate(2),
+    "Ignore": Ignore,
+    "NoLatents": NoLatents,
+    "FreeForm": lambda: FreeForm.create(1, 5),
+    "GaussianLatents": lambda: GaussianLatents(None, 1),
+    "StandardNormal": StandardNormal,
+    "ConstantNoise": ConstantNoise.create,
+    "Identity": lambda: Identity(2),
+    "PointMixing": lambda: PointMixing.create(np.eye(2)),
+    "GaussianMixing": lambda: GaussianMixing.create(np.eye(2)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_made_outside_of_the_scope_is_refused(name: str) -> None:
+    """There its numbers would be 32-bit; inside, the same call makes one."""
+    with jax.enable_x64(False), pytest.raises(RuntimeError, match=rf"^{name} needs 64-bit.*with gpcde.scope\(\)"):
+        PARTS[name]()
+    assert type(PARTS[name]()).__name__ == name
+
+
+def test_numbers_of_rows_and_step_sizes_are_exact_wherever_a_trainer_is_made() -> None:
+    """float32 has no 100,000,001, and no 0.1 to sixteen digits."""
+    with jax.enable_x64(False):
+        trainer = Trainer.create(100_000_001, learning_rate=0.1, gamma=Geometric.create(0.3, 0.1, 100_000_001))
+    assert float(trainer.n_data) == 100_000_001
+    assert float(trainer.learning_rate.start) == 0.1
+    assert (float(trainer.gamma.start), float(trainer.gamma.steps)) == (0.3, 100_000_001)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(trainer)} == {"float64"}
+
+
+def test_a_trainer_with_narrow_numbers_is_refused() -> None:
+    schedule = Geometric.create(0.1)
+    with jax.enable_x64(False), pytest.raises(RuntimeError, match="^Trainer needs 64-bit"):
+        Trainer(jnp.asarray(10.0), schedule, schedule)
 
 
 def test_wide_turns_floats_to_64_bits_and_leaves_the_rest() -> None:

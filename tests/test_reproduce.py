@@ -1,25 +1,32 @@
-"""The runner and the command line of the paper's experiments: lines, resuming, failures, and every quick preset."""
+"""The runner and the command line of the paper's experiments: units, lines, resuming, failures, tables."""
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import jax
 import numpy as np
 import pytest
-from gpcde.reproduce._report import fill_page, mean_error, metric, with_error, write_table
-from gpcde.reproduce._run import ReproduceError, run
-from gpcde.reproduce._training import Course, resumed, train_design
-from gpcde.reproduce._units import Unit, append_line, picture, read_lines, unpicture
 
-from gpcde import Design, cli, make_inputs
-from gpcde.reproduce import EXPERIMENTS, PRESETS, _run, _training, mnist, natgrad, omniglot, taxi, uci
+from gpcde import cli
+from gpcde.reproduce import EXPERIMENTS, PRESETS, command, runner
+from gpcde.reproduce.lines import append_line, mean_error, picture, read_lines, unpicture
+from gpcde.reproduce.reports.tables import fill_page, metric, with_error, write_table
+from gpcde.reproduce.runner import ReproduceError, run
+from gpcde.reproduce.units import Unit
 
-MODULES = {"mnist": mnist, "natgrad": natgrad, "omniglot": omniglot, "taxi": taxi, "uci": uci}
+ROOT = Path(__file__).parent.parent
+
+
+def units_of(name: str, preset: str) -> list[Unit]:
+    return importlib.import_module(f"gpcde.reproduce.experiments.{name}").units(preset)
 
 
 def trial(model: str = "fine", split: int = 0) -> Unit:
@@ -30,7 +37,23 @@ def do(units: list[Unit], out: Path, jobs: int = 1) -> None:
     run(units, out, jobs, quiet=True, package="trial_experiments")
 
 
-# lines
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are threads of this process: a new one takes seconds to start."""
+
+    def pool(jobs: int, messages: Any) -> Executor:
+        return ThreadPoolExecutor(jobs, initializer=runner.connect, initargs=(messages,))
+
+    monkeypatch.setattr(runner, "worker_pool", pool)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's cache of the test's own, for worker processes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+# units
 
 
 def test_a_unit_is_told_by_all_but_its_cost() -> None:
@@ -44,6 +67,29 @@ def test_a_unit_is_told_by_all_but_its_cost() -> None:
         unit._replace(settings={"depth": 2}),
     ]
     assert len({unit.key, *(u.key for u in changed)}) == 6
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_units_of_a_preset_are_many_and_different(name: str, preset: str) -> None:
+    units = units_of(name, preset)
+    assert len({unit.key for unit in units}) == len(units) > 0
+    assert all(unit.experiment == name and unit.cost > 0 for unit in units)
+
+
+def test_two_hours_for_the_standard_preset() -> None:
+    seconds = sum(unit.cost for name in EXPERIMENTS for unit in units_of(name, "standard"))
+    assert seconds < 2 * 2.2 * 3600  # about two hours on two cores
+
+
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="the results are not part of every distribution")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_results_kept_are_those_of_the_standard_preset(name: str) -> None:
+    kept = {line["key"] for line in read_lines(ROOT / "results" / "standard" / f"{name}.jsonl")}
+    assert kept == {unit.key for unit in units_of(name, "standard")}
+
+
+# lines
 
 
 def test_a_line_says_what_was_done() -> None:
@@ -75,6 +121,9 @@ def test_pictures_come_back_as_near_as_their_levels() -> None:
     np.testing.assert_allclose(again, np.clip(values, -2, 2), atol=4 / 63 / 2 + 1e-12)
 
 
+# tables
+
+
 def test_means_and_tables(tmp_path: Path) -> None:
     lines = [trial(split=i).line({"score": float(v)}, 1.0) for i, v in ((1, 5), (0, 1), (2, 3))]
     np.testing.assert_array_equal(metric(lines, "score", model="fine"), [1, 5, 3])
@@ -104,16 +153,25 @@ def test_a_page_gets_its_tables(tmp_path: Path) -> None:
 # the runner
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("cache")
+def test_what_is_done_is_not_done_again_and_workers_share_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     do([trial(split=0), trial(split=1)], tmp_path, jobs=2)
     first = (tmp_path / "trial.jsonl").read_text()
-    assert sorted(line["metrics"]["answer"] for line in read_lines(tmp_path / "trial.jsonl")) == [0, 1]
-    monkeypatch.setattr(_run.concurrent.futures, "ProcessPoolExecutor", None)  # no worker may start
+    metrics = [line["metrics"] for line in read_lines(tmp_path / "trial.jsonl")]
+    assert sorted(m["answer"] for m in metrics) == [0, 1]
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+        shares = {cores // 2, -(-cores // 2)} if cores > 1 else {1}
+        assert {m["cores"] for m in metrics} <= shares
+    monkeypatch.setattr(runner, "worker_pool", None)  # no worker may start
     do([trial(split=0), trial(split=1)], tmp_path)
     assert (tmp_path / "trial.jsonl").read_text() == first
     assert not (tmp_path / "unfinished").exists()
 
 
+@pytest.mark.usefixtures("threads")
 def test_a_failure_is_said_and_the_others_are_kept(tmp_path: Path) -> None:
     units = [trial("absent"), trial("fine"), trial("greedy"), trial("wrong"), trial("fine", 1)]
     with pytest.raises(ReproduceError) as caught:
@@ -123,22 +181,24 @@ def test_a_failure_is_said_and_the_others_are_kept(tmp_path: Path) -> None:
     assert "trial data absent 0: there is no such data set: get it from its owner" in text
     assert "greedy 0: out of memory" in text
     assert "wrong 0: ZeroDivisionError: division by zero" in text
-    assert [line["split"] for line in read_lines(tmp_path / "trial.jsonl")] == [0, 1]
+    assert {line["split"] for line in read_lines(tmp_path / "trial.jsonl")} == {0, 1}
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_killed_worker_is_told_from_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ReproduceError, match="killed, most likely for want of memory.*--jobs 1"):
         do([trial("fine"), trial("killed")], tmp_path)
     assert len(read_lines(tmp_path / "trial.jsonl")) == 1
 
 
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("where", ["worker", "line", "folder"])
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     if where == "line":
-        monkeypatch.setattr(_run, "append_line", full)
+        monkeypatch.setattr(runner, "append_line", full)
     if where == "folder":
         monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ReproduceError, match="full: make room.*kept"):
@@ -151,80 +211,71 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         do([trial()], tmp_path / "file")
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind processes to cores")
-def test_workers_share_the_cores(tmp_path: Path) -> None:
-    cores = len(os.sched_getaffinity(0))
-    do([trial()], tmp_path, jobs=1)
-    assert read_lines(tmp_path / "trial.jsonl")[0]["metrics"]["cores"] == cores
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{process}/stat")
+    return not status.is_file() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-class Interrupted(Exception):
-    pass
+def wait_for(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
+    """What the condition says, as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return value
 
 
-def test_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_training, "CHECKPOINT_SECONDS", 0.0)
-    rng = np.random.default_rng(0)
-    x, y = make_inputs(rng.normal(size=(30, 1))), rng.normal(size=(30, 1))
-    design = Design(inference="none", inducing=5)
-    course = Course(150, 10, (0.02, 0.002), (0.1, 0.1))
-    checkpoint = tmp_path / "x.safetensors"
-    told: list[float] = []
-
-    def tell(share: float) -> None:
-        told.append(share)
-        if len(told) == 3:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        train_design(0, x, y, design, course, tell, checkpoint)
-    assert told == pytest.approx([1 / 3, 2 / 3, 1])
-    cut = checkpoint.read_bytes()
-    state, records = train_design(0, x, y, design, course, told.append, checkpoint)
-    assert told[3:] == pytest.approx([1])  # one chunk of steps was left
-    whole, all_records = train_design(0, x, y, design, course, lambda share: None, tmp_path / "y.safetensors")
-    assert [r.step for r in records] == [r.step for r in all_records] == [50, 100, 150]
-    for one, two in zip(jax.tree.leaves(state), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_array_equal(one, two)
-    # what belongs to other data, or is damaged, is left aside
-    assert resumed(checkpoint, design, course, y) is not None
-    assert resumed(checkpoint, design, course, y + 1) is None
-    checkpoint.write_bytes(cut[:100])
-    assert resumed(checkpoint, design, course, y) is None
+def slow_worker(out: Path) -> int:
+    """The process that is at work on a slow unit, or 0."""
+    texts = [path.read_text() for path in out.glob("unfinished/*.safetensors")]
+    return int(texts[0]) if texts and texts[0] else 0
 
 
-def test_of_two_starts_the_training_bound_chooses(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(60, 1)), rng.choice([-1.0, 1.0], (60, 1)) + 0.1 * rng.normal(size=(60, 1))
-    task = uci.Task(make_inputs(x), y, make_inputs(x), y, 0.0)
-    settings = uci.units("quick")[-1].settings | {"inducing": 8, "points": 10, "first_steps": 50}
-    starts = [uci.FLAT | {"steps": 50}, settings["starts"][0] | {"steps": 50}]
+@pytest.mark.usefixtures("cache")
+def test_interrupted_it_ends_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        wait_for(lambda: slow_worker(tmp_path))
+        raise KeyboardInterrupt
 
-    def bound(starts: list[dict], name: str) -> float:
-        unit = Unit("uci", uci.OPTIMAL, "two humps", 0, 0, settings | {"starts": starts})
-        _, state = uci._trained(unit, task, lambda share: None, tmp_path / name)
-        return uci._bound(0, state, task, settings["batch"])
+    monkeypatch.setattr(runner.concurrent.futures, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        do([trial("slow")], tmp_path)
+    assert not alive(slow_worker(tmp_path))
+    assert list(tmp_path.glob("unfinished/*.safetensors"))  # the checkpoint is kept
 
-    one, two = (bound([how], f"{i}.safetensors") for i, how in enumerate(starts))
-    assert abs(one - two) > 0.005
-    for order in (starts, starts[::-1]):
-        assert bound(order, "both.safetensors") == pytest.approx(max(one, two), abs=1e-9)
+
+@pytest.mark.usefixtures("threads")
+def test_killed_it_keeps_what_is_done_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
+    """Two units: the first is done, the second under way when the process that runs them is killed."""
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "from gpcde.reproduce.runner import run\nfrom gpcde.reproduce.units import Unit\n"
+        "if __name__ == '__main__':\n"
+        "    units = [Unit('trial', model, 'data', 0, 0, {'depth': 1}) for model in ('fine', 'slow')]\n"
+        "    run(units, Path(sys.argv[1]), 1, True, 'trial_experiments')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(out)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: read_lines(out / "trial.jsonl"))
+    worker = wait_for(lambda: slow_worker(out))
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) != 0
+    wait_for(lambda: not alive(worker), 20)
+    assert [line["model"] for line in read_lines(out / "trial.jsonl")] == ["fine"]
+    do([trial("fine"), trial("slow")], out)
+    assert [line["model"] for line in read_lines(out / "trial.jsonl")] == ["fine", "slow"]
+    assert not (out / "unfinished").exists()
 
 
 # the command line
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_units_of_a_preset_are_many_and_different(name: str, preset: str) -> None:
-    units = MODULES[name].units(preset)
-    assert len({unit.key for unit in units}) == len(units) > 0
-    assert all(unit.experiment == name and unit.cost > 0 for unit in units)
-
-
-def test_two_hours_for_the_standard_preset() -> None:
-    seconds = sum(unit.cost for name in EXPERIMENTS for unit in MODULES[name].units("standard"))
-    assert seconds < 2 * 2.2 * 3600  # about two hours on two cores
 
 
 @pytest.mark.parametrize(
@@ -232,7 +283,7 @@ def test_two_hours_for_the_standard_preset() -> None:
     [
         (["reproduce", "nothing"], "invalid choice"),
         (["reproduce", "uci", "--preset", "fast"], "invalid choice"),
-        (["reproduce", "uci", "--jobs", "0"], "whole number from 1 on"),
+        (["reproduce", "uci", "--jobs", "0"], "positive integer"),
         ([], "required"),
     ],
 )
@@ -243,6 +294,24 @@ def test_a_wrong_word_is_said(arguments: list[str], said: str, capsys: pytest.Ca
     assert said in capsys.readouterr().err
 
 
+def test_help_needs_no_jax() -> None:
+    """With the package's own page left out, whose imports are not the command line's."""
+    script = (
+        "import sys, types\n"
+        "package = types.ModuleType('gpcde')\n"
+        f"package.__path__ = [{str(Path(cli.__file__).parent)!r}]\n"
+        "sys.modules['gpcde'] = package\n"
+        "from gpcde.cli import main\n"
+        "try:\n    main(['reproduce', '--help'])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "assert not {'jax', 'numpy', 'scipy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--preset" in done.stdout
+
+
+@pytest.mark.usefixtures("threads")
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("GPCDE_DATA_DIR", str(tmp_path / "data"))
     code = cli.main(["reproduce", "taxi", "--preset", "quick", "--quiet", "--out", str(tmp_path / "out")])
@@ -250,114 +319,12 @@ def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "download train.csv of the competition nyc-taxi-trip-duration" in capsys.readouterr().err
 
 
-def make_data(folder: Path) -> None:
-    """Small stand-ins for all data sets, in the form of the real ones."""
-    rng = np.random.default_rng(0)
-    for name in ("uci", "mnist", "omniglot", "taxi"):
-        (folder / name).mkdir(parents=True)
-    X = rng.normal(size=(308, 6))
-    np.savez(folder / "uci" / "yacht.npz", X=X, y=X[:, 0] + 0.3 * rng.normal(size=308))
-    shapes = rng.uniform(0, 255, (10, 28, 28))
-    labels = {"train": np.resize(np.arange(10), 400), "test": np.resize(np.arange(10), 60)}
-    labels["train"][200:] = 1  # natgrad wants a hundred ones
-    images = {
-        part: np.clip(shapes[known] + 20 * rng.normal(size=(len(known), 28, 28)), 0, 255).astype(np.uint8)
-        for part, known in labels.items()
-    }
-    both = {f"x_{part}": images[part] for part in images} | {f"y_{part}": labels[part] for part in labels}
-    np.savez(folder / "mnist" / "mnist.npz", **both)  # type: ignore[arg-type]
-    class_id = np.repeat(np.arange(10), 20)
-    drawings = np.clip(shapes[class_id] + 20 * rng.normal(size=(200, 28, 28)), 0, 255).astype(np.uint8)
-    np.savez(folder / "omniglot" / "omniglot28.npz", images=drawings, class_id=class_id, is_evaluation=class_id >= 6)
-    rows = 1500
-    ends = {f"{end}_lon": rng.uniform(-74.01, -73.94, rows) for end in ("pickup", "dropoff")}
-    ends |= {f"{end}_lat": rng.uniform(40.71, 40.82, rows) for end in ("pickup", "dropoff")}
-    when = rng.integers(0, 7 * 86_400, rows)
-    file = folder / "taxi" / "kaggle_nyc_trip_duration_5pct.npz"
-    np.savez(file, **ends, pickup_time=when, duration=np.full(rows, 600.0))  # type: ignore[arg-type]
+def test_an_interrupt_is_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("reproduce")
-    make_data(place / "data")
-    return place
-
-
-def command(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "gpcde", "reproduce", *arguments, "--preset", "quick", "--out", str(folder / "out")]
-
-
-def environment(folder: Path) -> dict[str, str]:
-    own = {"GPCDE_DATA_DIR": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache"), "MPLBACKEND": "agg"}
-    return {**os.environ, **own}
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_quick_preset_makes_tables_and_figures(folder: Path, name: str) -> None:
-    done = subprocess.run(
-        command(folder, name, "--quiet"), env=environment(folder), capture_output=True, text=True, timeout=400
-    )
-    assert done.returncode == 0, done.stderr
-    out = folder / "out" / "quick"
-    lines = read_lines(out / f"{name}.jsonl")
-    assert {line["key"] for line in lines} == {unit.key for unit in MODULES[name].units("quick")}
-    for suffix in ("md", "csv"):
-        assert (out / f"{name}.{suffix}").stat().st_size > 50
-    figures = sorted(out.glob(f"{name}*.png"))
-    assert figures
-    assert all(figure.with_suffix(".pdf").is_file() for figure in figures)
-    # from the lines alone: the data are gone, and the tables are the same
-    before = (out / f"{name}.md").read_text()
-    (out / f"{name}.md").unlink()
-    hidden = folder / "hidden"
-    (folder / "data").rename(hidden)
-    try:
-        again = subprocess.run(
-            command(folder, name), env=environment(folder), capture_output=True, text=True, timeout=90
-        )
-    finally:
-        hidden.rename(folder / "data")
-    assert again.returncode == 0, again.stderr
-    assert (out / f"{name}.md").read_text() == before
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{process}/stat")
-    return not status.is_file() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_killed_it_keeps_what_is_done_and_leaves_no_process_behind(tmp_path: Path, how: signal.Signals) -> None:
-    """Two units: the first is done, the second under way when the runner is interrupted."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\nfrom pathlib import Path\n"
-        "from gpcde.reproduce._run import run\nfrom gpcde.reproduce._units import Unit\n"
-        "if __name__ == '__main__':\n"
-        "    units = [Unit('trial', model, 'data', 0, 0, {}) for model in ('fine', 'slow')]\n"
-        "    run(units, Path(sys.argv[1]), 1, True, 'trial_experiments')\n"
-    )
-    place = str(Path(__file__).parent)
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "out")],
-        env={**os.environ, "PYTHONPATH": place},
-        stderr=subprocess.DEVNULL,
-    )
-    end = time.monotonic() + 60
-    unfinished, finished = tmp_path / "out" / "unfinished", tmp_path / "out" / "trial.jsonl"
-    while not (list(unfinished.glob("*.safetensors")) and read_lines(finished)) and time.monotonic() < end:
-        time.sleep(0.1)
-    worker = int(next(unfinished.glob("*.safetensors")).read_text())
-    process.send_signal(how)
-    assert process.wait(30) != 0
-    end = time.monotonic() + 20
-    while alive(worker) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not alive(worker)
-    assert [line["model"] for line in read_lines(finished)] == ["fine"]
-    assert list(unfinished.glob("*.safetensors"))  # the checkpoint is kept
+    monkeypatch.setattr(command, "run", interrupted)
+    assert cli.main(["reproduce", "natgrad", "--out", str(tmp_path)]) == 130
+    assert "the same command goes on from here" in capsys.readouterr().err

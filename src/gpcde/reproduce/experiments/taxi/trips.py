@@ -38,7 +38,7 @@ def load_trips(random: int, farthest: int, seed: int) -> Trips:
     """The trips with their test sets; the order of the training rows is random, so that the first are a sample."""
     X, y = datasets.load_taxi()
     order = np.random.default_rng(seed).permutation(len(X))
-    far = farthest_points((X - X.mean(0)) / X.std(0), farthest, order[0])
+    far = farthest_points((X - X.mean(0)) / X.std(0), farthest, int(order[0]))
     rest = order[~np.isin(order, far)]
     tests = {"random": rest[:random], "farthest": far}
     training = rest[random:]

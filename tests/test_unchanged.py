@@ -1,0 +1,47 @@
+"""The numbers of small seeded cases are those of version 0.1.0, and its files answer as they did."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpcde
+from unchanged_cases import NAMES, RECORDED, TOLERANCE, Numbers, measure, read
+
+FILES = Path(__file__).with_name("files_0_1_0")
+
+
+@cache
+def recorded() -> dict[str, Numbers]:
+    return read(RECORDED)
+
+
+def assert_same(got: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
+    """To that many digits of each number, and of the largest of the array."""
+    scale = max(np.abs(expected).max(initial=0), 1e-3)
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what)
+
+
+def test_every_case_is_recorded() -> None:
+    assert list(recorded()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_as_recorded(name: str) -> None:
+    got, expected = measure(name), recorded()[name]
+    assert list(got) == list(expected)
+    for what, value in expected.items():
+        assert_same(got[what], value, TOLERANCE.get(name, 1e-9), f"{name}: {what}")
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*.gpcde")), ids=lambda path: path.stem)
+def test_old_files_answer_as_before(path: Path) -> None:
+    with np.load(FILES / "expected.npz") as file:
+        X: Any = {key.split("/")[2]: file[key] for key in file.files if key.startswith(f"{path.stem}/X/")}
+        y, log_pdf = file[f"{path.stem}/y"], file[f"{path.stem}/log_pdf"]
+    # a table has columns by name, a matrix is one array
+    X = X["matrix"] if "matrix" in X else pd.DataFrame(X).astype({"level": "category"})
+    assert_same(gpcde.load(path).predict_density(X).log_pdf(y), log_pdf, 1e-9, path.stem)
