@@ -18,6 +18,7 @@ from gpcde.estimators.cvae import Autoencoder
 from gpcde.estimators.network_training import split_rows
 from gpcde.model.inputs import make_inputs, one_hot
 from gpcde.model.networks import MLP
+from gpcde.model.quadrature import quasi_random
 from small import frame, rows
 
 MODELS: dict[str, tuple[Any, Any]] = {
@@ -105,13 +106,18 @@ def test_the_layers_are_the_papers(architecture: str, encoder: tuple[int, ...], 
     model = CVAE(architecture=architecture, latent_dim=3, max_epochs=1, random_state=0).fit(X, y)
     for mlp, sizes in ((model.network_.encoder, encoder), (model.network_.decoder, decoder)):
         assert [w.shape for w in mlp.weights] == list(pairwise(sizes))
-    assert np.isfinite(model.score(X, y))
-    means = model.predict_density(X).components().mean
+    density = model.predict_density(X[:3])
+    means, w = density.components().mean, quasi_random(1024, 3)[0]
+    dense = model._apply_tables(X[:3]).dense
+    expected = np.stack([forward(model.network_.decoder, np.column_stack([np.tile(x, (1024, 1)), w])) for x in dense])
     if architecture == "images":  # in the units of y, between 0 and 1
-        assert (means > 0).all()
-        assert (means < 1).all()
-    else:
-        assert (means < 0).any()
+        expected = 1 / (1 + np.exp(-expected))
+        np.testing.assert_array_equal(model.transform_.scale, 1)
+    np.testing.assert_allclose(means, expected, rtol=1e-9, atol=1e-12)
+    std = np.exp(0.5 * float(model.network_.log_noise_variance))
+    z = model.transform_.to_standard(y[:3])
+    logs = logsumexp(norm.logpdf(z[:, None], expected, std).sum(2), axis=1) - np.log(1024)
+    np.testing.assert_allclose(density.log_pdf(y[:3]), logs - np.log(model.transform_.scale).sum(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("shift", [-0.01, 0.01])
@@ -216,5 +222,7 @@ def test_bad_settings_are_refused_by_name(settings: dict[str, Any], message: str
 
 def test_likelihoods_are_of_two_kinds() -> None:
     model, X, y = fitted("numbers")
+    with pytest.raises(ValueError, match="draws must be a positive integer, got 0"):
+        model.log_likelihood(X, y, 0)
     with pytest.raises(ValueError, match="method must be 'importance' or 'monte carlo', got 'guess'"):
         model.log_likelihood(X, y, method="guess")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -14,10 +15,21 @@ from scipy.stats import multivariate_normal, norm
 from gpcde import Design, cli
 from gpcde.datasets import Images, Table, load_uci
 from gpcde.density.components import Components
-from gpcde.inference import State, start
-from gpcde.model import make_inputs
+from gpcde.inference import State, Statistics, Trainer, start
+from gpcde.model import (
+    RBF,
+    Concatenate,
+    ConjugateMixing,
+    ConstantNoise,
+    GaussianLatents,
+    Identity,
+    Model,
+    NoLatents,
+    Project,
+    make_inputs,
+)
 from gpcde.prediction import Nodes, Predictor
-from gpcde.reproduce import EXPERIMENTS, runner
+from gpcde.reproduce import EXPERIMENTS
 from gpcde.reproduce.experiments import training, uci
 from gpcde.reproduce.experiments.images import labelled, log_density_by_draws, mixture_log_density, samples
 from gpcde.reproduce.experiments.mnist import CLASSES, few_of_each
@@ -29,9 +41,11 @@ from gpcde.reproduce.experiments.training import Schedule, resumed, train_design
 from gpcde.reproduce.experiments.uci import scoring
 from gpcde.reproduce.experiments.uci.settings import FLAT
 from gpcde.reproduce.experiments.uci.training import bound, standardised, trained
-from gpcde.reproduce.lines import append_line
+from gpcde.reproduce.lines import append_line, read_lines
 from gpcde.reproduce.names.uci import GP, LINEAR, OPTIMAL
 from gpcde.reproduce.units import Unit
+
+RESULTS = Path(__file__).parent.parent / "results" / "standard"
 
 SMALLER: dict[str, Any] = {
     "inducing": 8,
@@ -128,10 +142,8 @@ def test_the_quick_preset_makes_tables_and_figures(
         metrics = work(unit._replace(settings=smaller(unit.settings)), nothing, tmp_path / "checkpoint")
         (tmp_path / "checkpoint").unlink(missing_ok=True)
         append_line(out / f"{name}.jsonl", unit.line(metrics, 1.0))
-    # from the lines alone: no data are there, and no worker may start
-    monkeypatch.setenv("GPCDE_DATA_DIR", str(tmp_path / "none"))
-    monkeypatch.setattr(runner, "worker_pool", None)
-    assert cli.main(["reproduce", name, "--preset", "quick", "--out", str(tmp_path)]) == 0
+    monkeypatch.setenv("GPCDE_DATA_DIR", str(tmp_path / "none"))  # from the lines alone
+    assert cli.main(["reproduce", name, "--preset", "quick", "--report", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{out / name}.md\n"
     rows = (out / f"{name}.md").read_text().splitlines()
     assert len(rows) > 2
@@ -139,3 +151,266 @@ def test_the_quick_preset_makes_tables_and_figures(
     figures = sorted(out.glob(f"{name}*.png"))
     assert figures
     assert all(figure.with_suffix(".pdf").is_file() for figure in figures)
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the results are not part of every distribution")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_tables_kept_are_made_from_the_lines_kept(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = importlib.import_module(f"gpcde.reproduce.reports.{name}")
+    monkeypatch.setattr(report, "write_figure", lambda *_: None)  # figures are written above
+    report.report(read_lines(RESULTS / f"{name}.jsonl"), tmp_path)
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert {f"{name}.md", f"{name}.csv"} <= set(made)
+    for file in made:
+        assert (tmp_path / file).read_text() == (RESULTS / file).read_text()
+
+
+# log densities in the units of y
+
+
+@pytest.mark.parametrize("scale", [0.01, 300.0])
+def test_the_linear_model_scores_in_the_units_of_y(scale: float, tmp_path: Path, monkeypatch: Any) -> None:
+    """Against the same regression done without standardising anything."""
+    rng = np.random.default_rng(1)
+    X = 5 + 3 * rng.normal(size=(50, 2))
+    y = scale * (X @ [1.0, -2.0] + 0.5 * rng.normal(size=50))
+    train, test = np.arange(40), np.arange(40, 50)
+    monkeypatch.setattr(scoring, "load_uci", lambda name: Table(X, y, [(train, test)]))
+    metrics = uci.work(Unit("uci", LINEAR, "yacht", 0, 0, {}), nothing, tmp_path / "none")
+    features = np.concatenate([np.ones((50, 1)), X], axis=1)
+    coefficients, squares, *_ = np.linalg.lstsq(features[train], y[train])
+    variance = squares[0] / (40 - 3)
+    wider = 1 + np.einsum("ni,ij,nj->n", features, np.linalg.inv(features[train].T @ features[train]), features)
+    expected = norm.logpdf(y, features @ coefficients, np.sqrt(variance * wider))[test].mean()
+    assert metrics["log_likelihood"] == pytest.approx(expected, abs=1e-5)
+    assert metrics["noise_variance"] == pytest.approx(variance, rel=1e-5)
+    assert (metrics["rows"], metrics["test_rows"]) == (40, 10)
+
+
+def small_unit(model: str, **settings: Any) -> Unit:
+    """A unit of the quick preset, smaller still."""
+    unit = next(unit for unit in uci.units("quick") if unit.model == model)
+    return unit._replace(settings=smaller(unit.settings) | settings)
+
+
+@pytest.mark.usefixtures("data")
+def test_the_gaussian_process_scores_in_the_units_of_y(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against Gaussians at each x; and y in other units is y minus their logarithm."""
+    table = load_uci("yacht")
+    found = {}
+    for factor in (1.0, 100.0):
+        scaled = table._replace(y=factor * table.y)
+        monkeypatch.setattr(scoring, "load_uci", lambda name, scaled=scaled: scaled)
+        found[factor] = uci.work(small_unit(GP), nothing, tmp_path / "none")
+    for name in ("log_likelihood", "bound"):
+        assert found[100.0][name] == pytest.approx(found[1.0][name] - np.log(100), abs=1e-6)
+    assert found[100.0]["noise_variance"] == pytest.approx(1e4 * found[1.0]["noise_variance"], rel=1e-6)
+
+    task, (train, test) = standardised(table, 0), table.splits[0]
+    _, state = trained(small_unit(GP), task, nothing, tmp_path / "none")
+    mean, variance = Predictor.create(state.model, state.posterior).components(task.test_x).moments()
+    centre, spread = table.y[train].mean(), table.y[train].std()
+    expected = norm.logpdf(table.y[test], centre + spread * mean[:, 0], spread * np.sqrt(variance[:, 0]))
+    assert found[1.0]["log_likelihood"] == pytest.approx(expected.mean(), abs=1e-6)
+
+
+@pytest.mark.usefixtures("data")
+def test_of_two_starts_the_training_bound_chooses(tmp_path: Path) -> None:
+    task, settings = standardised(load_uci("yacht"), 0), small_unit(OPTIMAL).settings
+    starts = [FLAT | {"steps": 50}, settings["starts"][0]]
+
+    def best(starts: list[dict], name: str) -> float:
+        value, state = trained(small_unit(OPTIMAL, starts=starts), task, nothing, tmp_path / name)
+        assert value == bound(0, state, task, settings["batch"])
+        return value
+
+    one, two = (best([how], f"{i}.safetensors") for i, how in enumerate(starts))
+    assert abs(one - two) > 0.005
+    for order in (starts, starts[::-1]):
+        assert best(order, "both.safetensors") == pytest.approx(max(one, two), abs=1e-9)
+
+
+# splits
+
+
+def drawings(counts: list[int], new: int) -> Images:
+    """Drawings of each class, this many, in random order; the last `new` classes are for testing."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    return Images(rng.uniform(size=(len(labels), 4)), labels, labels >= len(counts) - new)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_shots_of_each_new_class_are_learnt_and_the_rest_tested(seed: int) -> None:
+    data = drawings([5, 9, 6, 7, 8], 3)
+    train, test = few_shot(data, 4, seed)
+    assert sorted([*train, *test]) == list(range(35))
+    assert np.bincount(data.labels[train], minlength=5).tolist() == [5, 9, 4, 4, 4]
+    assert np.bincount(data.labels[test], minlength=5).tolist() == [0, 0, 2, 3, 4]
+    others = few_shot(data, 4, seed + 1)[0]
+    assert set(train) != set(others)
+
+
+def test_few_of_each_class_are_of_the_training_images_and_grow_with_their_number() -> None:
+    rng = np.random.default_rng(0)
+    labels, held = rng.permutation(np.repeat(np.arange(CLASSES), 12)), rng.random(12 * CLASSES) < 0.3
+    data = Images(np.zeros((len(labels), 1)), labels, held)
+    small, large = few_of_each(data, 2, 0), few_of_each(data, 4, 0)
+    assert np.bincount(labels[small]).tolist() == [2] * CLASSES
+    assert len(set(small)) == 2 * CLASSES
+    assert not held[large].any()
+    assert set(small) < set(large)
+
+
+def test_each_farthest_point_is_the_farthest_from_those_before_it() -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    chosen = farthest_points(x, 12, 7)
+    assert chosen[0] == 7
+    assert len(set(chosen)) == 12
+    gaps = []
+    for i in range(1, 12):
+        nearest = np.linalg.norm(x[:, None] - x[chosen[:i]], axis=2).min(1)
+        assert nearest[chosen[i]] == nearest.max()
+        gaps.append(nearest.max())
+    assert (np.diff(gaps) <= 0).all()
+    assert farthest_points(x, 0, 7).tolist() == []
+
+
+@pytest.mark.usefixtures("data")
+def test_no_test_trip_is_trained_on() -> None:
+    trips = load_trips(30, 20, 5)
+    rows = [*trips.tests["random"], *trips.tests["farthest"], *trips.training]
+    assert (len(trips.tests["random"]), len(trips.tests["farthest"])) == (30, 20)
+    assert sorted(rows) == list(range(len(trips.x)))
+    np.testing.assert_allclose(trips.x[trips.training].mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(trips.y[trips.training].std(0), 1)
+    more = load_trips(30, 20, 6)
+    assert set(more.training) != set(trips.training)
+
+
+# images
+
+
+@pytest.mark.parametrize("kind", ["directions", "isotropic", "diagonal"])
+def test_the_likelihood_of_an_image_is_that_of_the_dense_mixture(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    k, pixels, width = 5, 6, 2
+    log_weight, y = np.log(rng.dirichlet(np.ones(k))), rng.normal(size=(7, pixels))
+    basis, outside = np.linalg.qr(rng.normal(size=(pixels, width)))[0], rng.uniform(0.1, 2, k)
+    if kind == "directions":
+        mean, variance = rng.normal(size=(k, width)), rng.uniform(0.1, 2, (k, width))
+        mixture = Components(log_weight[None], mean[None], variance[None], basis[None, None], outside[None])
+        centres = mean @ basis.T
+        beyond = np.eye(pixels) - basis @ basis.T
+        spreads = [basis @ np.diag(v) @ basis.T + o * beyond for v, o in zip(variance, outside, strict=True)]
+    else:
+        centres = rng.normal(size=(k, pixels))
+        variance = np.full((1, 1), 0.3) if kind == "isotropic" else rng.uniform(0.1, 2, (k, pixels))
+        mixture = Components(log_weight[None], centres[None], variance[None])
+        spreads = [np.diag(v) for v in np.broadcast_to(variance, (k, pixels))]
+    each = [multivariate_normal.logpdf(y, m, s) for m, s in zip(centres, spreads, strict=True)]
+    expected = logsumexp(log_weight[:, None] + each, axis=0)
+    np.testing.assert_allclose(mixture_log_density(mixture, y), expected, rtol=1e-9)
+    np.testing.assert_allclose(mixture.log_pdf(y[None])[0], expected, rtol=1e-9)
+
+
+def image_state() -> State:
+    """A model of 9 pixels and 3 labels, as good as any."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(6, 6))
+    model = Model(
+        RBF.create(4),
+        jnp.asarray(rng.normal(size=(6, 4))),
+        Project(jnp.asarray(rng.normal(size=(3, 2))), jnp.full((3, 2), -1.0)),
+        GaussianLatents(None, 2),
+        ConjugateMixing.create(rng.normal(size=(9, 4))),
+        ConstantNoise.create(0.2),
+    )
+    return Trainer.create(1).init(model, Statistics(jnp.asarray(root @ root.T), jnp.asarray(rng.normal(size=(6, 9)))))
+
+
+def test_likelihoods_by_draws_are_the_predictors_own() -> None:
+    state, y, labels = image_state(), np.random.default_rng(1).normal(size=(8, 9)), np.arange(8) % 3
+    predictor = Predictor.create(state.model, state.posterior, Nodes.for_model(state.model, cloud=32))
+    expected = predictor.log_density(labelled(labels, 3), y)
+    np.testing.assert_allclose(log_density_by_draws(state, y, labels, 3, 32), expected, rtol=1e-9)
+
+
+def test_sampled_images_are_means_at_draws_of_the_latents() -> None:
+    state = image_state()
+    mean = np.full(9, 0.5)
+    drawn = samples(state, mean, np.array([2, 0]), 3, 4, seed=1)
+    assert drawn.shape == (2, 4, 9)
+    assert ((drawn >= 0) & (drawn <= 1)).all()
+    v = np.random.default_rng(1).standard_normal((2, 4, 4))
+    for label, w, image in zip((2, 0), v, drawn, strict=True):
+        predictor = Predictor.create(state.model, state.posterior, Nodes(w[:, :2], np.zeros(4), w[:, 2:]))
+        inside = np.asarray(predictor.mixture(labelled(np.array([label]), 3)).means()[0])
+        np.testing.assert_allclose(image, np.clip(mean + inside, 0, 1), rtol=1e-9)
+
+
+# training
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_warp_starts_as_its_settings_say(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = make_inputs(rng.normal(size=(300, 6))), rng.normal(size=(300, 2))
+    unit = next(unit for unit in taxi_units("quick") if "warp" in unit.settings)
+    settings = smaller(unit.settings)
+    settings["design"]["dtype"] = dtype
+    design = fits._warped(0, x, fits.make_design(settings), settings["warp"])
+    model = fits._quiet_start(0, x, y, design, settings["warp"]["noise_variance"]).model
+    plain = start(jax.random.key(0), x, y, fits.make_design(settings)).model
+    assert float(model.noise_variance) == pytest.approx(0.02)
+    np.testing.assert_allclose(model.kernel.lengthscales, 0.5)
+    assert model.input_map.weight_precision == 20.0
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(model)} == {dtype}
+    # but for noise and prior it is the usual start
+    changed = dataclasses.replace(model, likelihood=plain.likelihood, input_map=plain.input_map)
+    jax.tree.map(np.testing.assert_array_equal, changed, plain)
+    for one, two in zip(jax.tree.leaves(model.input_map), jax.tree.leaves(plain.input_map), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    rng = np.random.default_rng(0)
+    x, y = make_inputs(rng.normal(size=(30, 1))), rng.normal(size=(30, 1))
+    design = Design(inference="none", inducing=5)
+    schedule = Schedule(150, 10, (0.02, 0.002), (0.1, 0.1))
+    noise, map_ = ConstantNoise.create(0.1), Concatenate(1)
+    model = Model(RBF.create(1), jnp.linspace(-1, 1, 5)[:, None], map_, NoLatents(), Identity(1), noise)
+    checkpoint = tmp_path / "x.safetensors"
+    told: list[float] = []
+
+    def first() -> State:
+        return Trainer.create(30).init(model)
+
+    def tell(share: float) -> None:
+        told.append(share)
+        if len(told) == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train_design(0, x, y, design, schedule, tell, checkpoint, first)
+    assert told == pytest.approx([1 / 3, 2 / 3, 1])
+    cut = checkpoint.read_bytes()
+    state, records = train_design(0, x, y, design, schedule, told.append, checkpoint, first)
+    assert told[3:] == pytest.approx([1])  # one chunk of steps was left
+    whole, all_records = train_design(0, x, y, design, schedule, nothing, tmp_path / "y.safetensors", first)
+    assert [r.step for r in records] == [r.step for r in all_records] == [50, 100, 150]
+    for one, two in zip(jax.tree.leaves(state), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(one, two)
+    # what belongs to other data, or is damaged, is left aside
+    assert resumed(checkpoint, design, schedule, y) is not None
+    assert resumed(checkpoint, design, schedule, y + 1) is None
+    assert resumed(checkpoint, design, dataclasses.replace(schedule, steps=200), y) is None
+    checkpoint.write_bytes(cut[:100])
+    assert resumed(checkpoint, design, schedule, y) is None

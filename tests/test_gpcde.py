@@ -211,6 +211,31 @@ def test_the_score_is_the_mean_log_density(name: str) -> None:
     np.testing.assert_array_equal(model.predict(table), density.mean())
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_quick_log_density_is_that_of_the_components(name: str) -> None:
+    """Of all rows, of some, and of marginals, in the units of y: two ways to one number."""
+    model, table, y = fitted(name)
+    density = model.predict_density(table)
+    assert density._source.log_pdf is not None
+    parts = ConditionalDensity(density.components(), model.transform_, flat=model.flat_)
+    fresh = model.predict_density(table)
+    index = np.array([5, 0, 0, 40])
+    shifted = y + 0.3 * y.std(0)
+    for at in (y, shifted):
+        expected = parts.log_pdf(at)
+        np.testing.assert_allclose(fresh.log_pdf(at), expected, rtol=1e-10, atol=1e-10)
+        for rows in (index, slice(3, 9)):
+            np.testing.assert_allclose(fresh[rows].log_pdf(at[rows]), expected[rows], rtol=1e-10, atol=1e-10)
+    assert fresh._kept is None  # none of these has made the components
+    for columns in ([0], list(range(model.n_outputs_))[::-1]):
+        some = shifted.reshape(N, -1)[:, columns]
+        got = fresh.marginal(columns)[index].log_pdf(some[index])
+        np.testing.assert_allclose(got, parts.marginal(columns).log_pdf(some)[index], rtol=1e-10, atol=1e-10)
+    outside = {"log": -50.5}.get(name)
+    if outside is not None:
+        np.testing.assert_array_equal(model.predict_density(table).log_pdf(outside), -np.inf)
+
+
 def test_a_column_of_y_is_answered_by_a_column() -> None:
     model, _, _ = fitted("none")
     column = quick().fit(X, Y[:, None])
@@ -219,8 +244,14 @@ def test_a_column_of_y_is_answered_by_a_column() -> None:
 
 
 def test_supports_of_transformed_y() -> None:
+    """The model of the untransformed y, with the Jacobian of the way there."""
     log = quick(y_transform="log").fit(X, np.exp(Y)).predict_density(X)
-    logit = quick(y_transform="logit", y_bounds=(-2.0, 3.0)).fit(X, 5 / (1 + np.exp(-Y)) - 2).predict_density(X)
+    squashed = 5 / (1 + np.exp(-Y)) - 2
+    logit = quick(y_transform="logit", y_bounds=(-2.0, 3.0)).fit(X, squashed).predict_density(X)
+    plain = fitted("none")[0].predict_density(X).log_pdf(Y)
+    np.testing.assert_allclose(log.log_pdf(np.exp(Y)), plain - Y, atol=1e-6)
+    slope = np.log(5) - Y - 2 * np.log1p(np.exp(-Y))
+    np.testing.assert_allclose(logit.log_pdf(squashed), plain - slope, atol=1e-6)
     for density, low, high in ((log, 0.0, np.inf), (logit, -2.0, 3.0)):
         np.testing.assert_array_equal(density.quantile([0, 1]), [[low, high]] * N)
         np.testing.assert_array_equal(density.log_pdf(low - 1e-3), -np.inf)

@@ -224,11 +224,18 @@ def test_early_stopping_needs_rows_to_learn_from() -> None:
 
 
 def test_a_training_error_leaves_the_state_it_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[Any] = []
+
     def breaks(trainer: Any, key: Any, state: Any, *rest: Any, **more: Any) -> None:
-        raise TrainingError("broke", state)
+        reached.append(eqx.tree_at(lambda s: s.step, state, np.int32(7)))
+        raise TrainingError("broke", reached[0])
 
     monkeypatch.setattr(estimator, "train", breaks)
     model = quick()
     with pytest.raises(TrainingError, match="broke"):
         model.fit(X, Y)
-    assert np.isfinite(np.asarray(model.predict(X))).all()
+    jax.tree.map(np.testing.assert_array_equal, model.state_, reached[0])
+    assert int(model.state_.step) == 7
+    residual = model.predict(X) - Y
+    assert (residual**2).mean() < 1.05 * Y.var()  # the start answers, and no worse than the mean
+    assert not hasattr(model, "n_steps_")

@@ -215,6 +215,14 @@ def test_repeated_values_do_no_harm(make: Any) -> None:
     density = model.predict_density(X)
     assert np.isfinite(density.quantile([0.01, 0.5, 0.99])).all()
     assert np.isfinite(density.log_pdf(0.5)).all() or (model.bandwidths_.y < 0.01).all()
+    # what lies near a value is the share of it: among all rows, or among those of the same x
+    near = density.cdf(1.5) - density.cdf(0.5)
+    if isinstance(model, KDE):
+        np.testing.assert_allclose(near, (y == 1).mean(), atol=0.02)
+    elif model.method == "cv_ml":
+        np.testing.assert_allclose(near, np.where(y > 0, (y[y > 0] == 1).mean(), 0), atol=0.02)
+    else:
+        assert (near[y == 0] <= 20 / 50).all()  # at least 30 of the 50 nearest have this x
 
 
 @pytest.mark.parametrize("make", [KDE, ConditionalKDE, lambda: ConditionalKDE(method="neighbours", n_neighbors=7)])

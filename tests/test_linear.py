@@ -81,7 +81,7 @@ def test_categories_are_levels_of_their_own() -> None:
 
 
 def test_as_many_columns_as_rows() -> None:
-    """A perfect fit leaves a density all the same, of the least variance there is: 1e-8 of that of y, for a leverage 1."""
+    """A perfect fit leaves a density all the same, of the least variance there is: 1e-8 of y's, for a leverage of 1."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(5, 8)), rng.normal(size=5)
     model = LinearGaussian().fit(X, y)

@@ -135,8 +135,12 @@ def test_so_many_epochs_and_no_more(epochs: int) -> None:
 
 
 def test_two_rows_are_enough() -> None:
-    model = MDN(max_epochs=5, hidden=(4,)).fit([[0.0], [1.0]], [0.0, 1.0])
-    assert np.isfinite(model.score([[0.0], [1.0]], [0.0, 1.0]))
+    """For a density that is one, near both."""
+    model = MDN(max_epochs=5, hidden=(4,), random_state=0).fit([[0.0], [1.0]], [0.0, 1.0])
+    grid = np.linspace(-10, 11, 3001)
+    density = model.predict_density([[0.0], [1.0]])
+    np.testing.assert_allclose(np.trapezoid(density.pdf_grid(grid), grid), 1, atol=1e-4)
+    assert model.score([[0.0], [1.0]], [0.0, 1.0]) > norm.logpdf([0, 1], 0.5, 0.5).mean() - 1
 
 
 @pytest.mark.parametrize(

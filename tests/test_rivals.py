@@ -1,4 +1,4 @@
-"""All rivals: laws with a known density that each should learn."""
+"""GPCDE and its rivals: laws with a known density that each should learn."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from gpcde import CVAE, GP, GPLVM, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
+from gpcde import CVAE, GP, GPCDE, GPLVM, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
 from small import flow
 
 
@@ -62,7 +62,15 @@ def smooth(n: int, seed: int) -> Law:
     return Law(x, y, norm.logpdf(y, 5 + np.sin(2 * x[:, 0]), 0.1))
 
 
+SMALL: dict[str, Any] = {"n_inducing": 20, "max_steps": 300, "random_state": 0}
+
 CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
+    (bimodal, GPCDE(**SMALL), 0.1),
+    (bimodal, GPCDE(inference="amortised", **SMALL), 0.1),
+    (heteroscedastic, GPCDE(**SMALL), 0.06),
+    (correlated, GPCDE(**SMALL), 0.1),
+    (unconditional, GPCDE(**SMALL), 0.12),
+    (smooth, GPCDE(**SMALL), 0.05),
     (bimodal, ConditionalKDE(random_state=0), 0.15),
     (bimodal, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
     (bimodal, Stacked([("kde", ConditionalKDE()), ("linear", LinearGaussian())], cv=2, random_state=0), 0.15),
@@ -83,8 +91,8 @@ CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
         0.05,
     ),
     (unconditional, KDE(), 0.05),
-    (unconditional, GPLVM(n_inducing=20, max_steps=300, random_state=0), 0.15),
-    (smooth, GP(n_inducing=20, max_steps=300, random_state=0), 0.05),
+    (unconditional, GPLVM(**SMALL), 0.15),
+    (smooth, GP(**SMALL), 0.05),
     *[
         (law, model, 0.2)
         for law in (bimodal, heteroscedastic, correlated)

@@ -13,8 +13,9 @@ from sklearn.model_selection import KFold
 import gpcde
 from gpcde import GP, GPCDE, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
 from gpcde.density.components import Components, mixed
+from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators.stacked import stacking_weights
-from small import QUICK, frame, rows
+from small import QUICK, fitted, frame, rows
 
 # weights
 
@@ -132,6 +133,30 @@ def test_bad_members_are_refused(estimators: Any, message: str) -> None:
         model.fit(X, np.exp(0.1 * y))
     with pytest.raises(ValueError, match="not fitted"):
         model.predict(X)
+
+
+def test_the_quick_log_density_is_that_of_the_components() -> None:
+    """Where all members have one; where a member has none, neither has the stack."""
+    X, y = rows()
+    members = [("none", fitted("none")[0]), ("mdn", fitted("mdn")[0])]
+    model = Stacked(members, cv=2).fit(X, y)
+    model.weights_ = np.array([0.3, 0.7])
+    density = model.predict_density(X)
+    assert density._source.log_pdf is not None
+    quick = density.log_pdf(y)
+    plain = ConditionalDensity(density.components(), model.transform_, flat=True)
+    np.testing.assert_allclose(quick, plain.log_pdf(y), rtol=1e-10, atol=1e-10)
+    with_kde = Stacked([*members, ("kde", KDE())], cv=2).fit(X, y)
+    with_kde.weights_ = np.full(3, 1 / 3)
+    assert with_kde.predict_density(X)._source.log_pdf is None
+
+
+def test_folds_are_at_least_two_and_at_most_the_rows() -> None:
+    X, y = rows(6)
+    member = [("linear", LinearGaussian())]
+    with pytest.raises(ValueError, match="cv, the number of folds, must be at least 2, got 1"):
+        Stacked(member, cv=1).fit(X, y)
+    np.testing.assert_array_equal(Stacked(member, cv=50).fit(X, y).weights_, [1])
 
 
 def test_members_with_one_transform_may_have_one() -> None:

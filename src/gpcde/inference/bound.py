@@ -37,7 +37,19 @@ from .posterior import Coefficients, SparsePosterior, VariationalPosterior
 
 
 class Batch(NamedTuple):
-    """Some rows of the data, which they are, and what each counts."""
+    """Some rows of the data, which they are, and what each counts.
+
+    Parameters
+    ----------
+    x : Inputs
+        Their inputs.
+    y : array of shape (n, D_y)
+        Their outputs.
+    rows : int array of shape (n,)
+        Which rows of the data they are.
+    weight : array of shape (n,)
+        What each counts.
+    """
 
     x: Inputs
     y: Float[Array, "n D"]
@@ -51,7 +63,22 @@ class Batch(NamedTuple):
 
 @scope()
 def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | None = None) -> Batch:
-    """All rows as one batch, each of weight 1 unless told."""
+    """All rows as one batch, each of weight 1 unless told.
+
+    Parameters
+    ----------
+    x : Inputs
+        The inputs.
+    y : array of shape (n, D_y)
+        The outputs.
+    weight : array of shape (n,), default=None
+        What each row counts.
+
+    Returns
+    -------
+    Batch
+        All rows.
+    """
     if y.ndim != 2 or y.shape[0] != x.n_rows:
         raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
     weight = np.ones(len(y)) if weight is None else weight
@@ -60,14 +87,37 @@ def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | 
 
 
 class Draws(NamedTuple):
-    """Standard normal numbers for a batch: for A x, and for the latents."""
+    """Standard normal numbers for a batch: for A x, and for the latents.
+
+    Parameters
+    ----------
+    context : array of shape (n, c)
+        For A x; c is 0 where it is certain.
+    latent : array of shape (n, k, D_w)
+        For k latents of each row.
+    """
 
     context: Float[Array, "n c"]
     latent: Float[Array, "n k d"]
 
 
 def draw(key: PRNGKeyArray, model: Model, rows: int) -> Draws:
-    """Fresh draws for that many rows."""
+    """Fresh draws for that many rows.
+
+    Parameters
+    ----------
+    key : PRNG key
+        Of the draws.
+    model : Model
+        The model, whose parts say how many numbers they need.
+    rows : int
+        The number of rows.
+
+    Returns
+    -------
+    Draws
+        For one evaluation of the bound.
+    """
     one, two = jax.random.split(key)
     dtype = model.inducing_points.dtype
     return Draws(
@@ -85,7 +135,19 @@ def no_draws(model: Model, rows: int) -> Draws:
 
 
 class Terms(NamedTuple):
-    """What the bound is made of."""
+    """What the bound is made of: bound = data - kl_u - penalty.
+
+    Parameters
+    ----------
+    bound : array of shape ()
+        The bound on the log likelihood of all rows.
+    data : array of shape ()
+        The data's part of it.
+    kl_u : array of shape ()
+        KL[q(u) || p(u)].
+    penalty : array of shape ()
+        What the parts of the model cost.
+    """
 
     bound: Float[Array, ""]
     data: Float[Array, ""]
@@ -206,8 +268,30 @@ def evaluate_bound(
 ) -> Terms:
     """The bound of a batch that stands for `n_data` rows.
 
-    With statistics for q(u), q(u) is held fixed for differentiation; `nudge` (zeros) is added to the whitened
-    coefficients, and the derivatives by it are the natural gradient's statistics.
+    With statistics for q(u), q(u) is held fixed for differentiation.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    posterior : VariationalPosterior
+        q(u).
+    batch : Batch
+        Some rows of the data, or all (`whole`).
+    draws : Draws
+        Standard normal numbers for it (`draw`).
+    n_data : int or float
+        For how many rows the batch stands: the sum of the weights of all rows.
+    local : array of shape (n, p), default=None
+        The parameters of each row's own q(w_n), where there are any.
+    nudge : Coefficients, default=None
+        Zeros that are added to the whitened coefficients of q(u); the derivatives by them are the natural gradient's
+        statistics.
+
+    Returns
+    -------
+    Terms
+        The bound, and what it is made of.
     """
     q = posterior.resolve(wide(model.mixing), model.noise_variance)
     known = BatchEvidence.create(model, q, batch, draws.context, nudge)

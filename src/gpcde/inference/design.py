@@ -42,48 +42,63 @@ class Design:
 
     Parameters
     ----------
-    inference : {"none", "free-form", "amortised", "gaussian"} or Latents
+    inference : {"none", "free-form", "amortised", "gaussian"} or Latents, default="free-form"
         q(w): "amortised" by a recognition network, or "gaussian", each data point's own.
-    latent_dim : int
+    latent_dim : int, default=1
         D_w, where `inference` is a name.
-    inducing : int
+    inducing : int, default=100
         M, the number of inducing inputs.
-    kernel : {"rbf", "matern32", "matern52"} or Kernel
+    kernel : {"rbf", "matern32", "matern52"} or Kernel, default="rbf"
         By name, of the context, with RBF in w; of the latents where the map has no context. A kernel of your own is one
         of all columns of [context, w].
-    input_map : {"concatenate", "features", "project", "bend", "warp"} or InputMap
+    input_map : {"concatenate", "features", "project", "bend", "warp"} or InputMap, default="concatenate"
         "project" needs `input_dim`, the number of rows of A; "bend" is of A x where `input_dim` is given, else of x.
-    input_dim : int
+    input_dim : int, default=0
         The number of rows of A; 0 for no A.
-    levels : tuple of int
+    levels : tuple of int, default=()
         The numbers of levels of the category columns of the inputs.
-    mixing : array of shape (D_y, L), Mixing or None
+    mixing : array of shape (D_y, L) or Mixing, default=None
         A start for P; without it P is the identity.
-    mixing_posterior : {"fixed", "map", "gaussian", "conjugate"}
+    mixing_posterior : {"fixed", "map", "gaussian", "conjugate"}, default="gaussian"
         How a P that is given by its start is learnt: not at all, by MAP, by Adam, or in closed form.
-    likelihood : {"constant", "varying"} or Likelihood
+    likelihood : {"constant", "varying"} or Likelihood, default="constant"
         The noise: one σ² for all x and w, or one that changes with both.
-    prior : {"normal", "tilted"} or LatentPrior
+    prior : {"normal", "tilted"} or LatentPrior, default="normal"
         p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
-    surface_precision, feature_precision : float or None
+    surface_precision, feature_precision : float, default=None
         How firm the priors are on what makes noise and p(w|x) vary, and on the features; None: by the inputs.
-    expectation : {"draws", "closed", "importance"}
-        Of a Gaussian q(w), with `draws` draws a data point.
-    full_covariance : bool
+    expectation : {"draws", "closed", "importance"}, default="draws"
+        Of a Gaussian q(w): by draws, by closed-form kernel expectations, or the importance-weighted bound.
+    draws : int, default=1
+        Draws of a Gaussian q(w), a data point.
+    full_covariance : bool, default=False
         Whether a Gaussian q(w) has a full covariance.
-    hidden : tuple of int
+    hidden : tuple of int, default=(50, 50, 50)
         The hidden layers of the recognition network.
-    points, rule, shifted
-        Of the quadrature for free-form q(w): nodes a dimension, "gauss-hermite" or "even", and whether even nodes are
-        shifted at random at every step.
-    noise_variance : float or None
+    points : int, default=None
+        Nodes a dimension of the quadrature for free-form q(w).
+    rule : {"gauss-hermite", "even"}, default="gauss-hermite"
+        Which nodes.
+    shifted : bool, default=False
+        Whether even nodes are shifted at random at every step.
+    noise_variance : float, default=None
         Fixed at this value, if given.
-    dtype : {"float64", "float32"}
+    dtype : {"float64", "float32"}, default="float64"
         Of kernels and networks.
-    jitter : float or None
+    jitter : float, default=None
         On the diagonal of Kzz, relative to it; None: by the type.
-    trials : int
+    trials : int, default=3
         How many starts to try.
+
+    Examples
+    --------
+    >>> from gpcde.inference import Design
+    >>> design = Design(inference="amortised", latent_dim=3, kernel="matern52", inducing=50)
+    >>> design.latent_dim, design.input_map
+    (3, 'concatenate')
+    >>> Design(inference="exact")
+    Traceback (most recent call last):
+    ValueError: inference must be one of ('none', 'free-form', 'amortised', 'gaussian'), got 'exact'
     """
 
     inference: str | Latents = "free-form"

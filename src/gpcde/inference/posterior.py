@@ -78,7 +78,15 @@ class FunctionMoments(eqx.Module):
 
 
 class SparsePosterior(eqx.Module):
-    """q(v_l) = N(m_l, S_l) for all l; `mean` holds the m_l in the coordinates of f, as columns."""
+    """q(v_l) = N(m_l, S_l) for all l.
+
+    Attributes
+    ----------
+    mean : array of shape (M, L)
+        The m_l in the coordinates of f, as columns.
+    rotation : array of shape (L, L)
+        V: variances are those of f rotated by it.
+    """
 
     mean: eqx.AbstractVar[Float[Array, "M L"]]
 
@@ -108,6 +116,13 @@ class Shared(VariationalPosterior, SparsePosterior):
     """One S = root rootᵀ for all outputs, root lower triangular: optimal where P is the identity, else a restriction.
 
     Also the form in which plain Adam may optimise q(u); what lies above the root's diagonal is never read.
+
+    Parameters
+    ----------
+    mean : array of shape (M, L)
+        The means of all q(v_l), as columns.
+    root : array of shape (M, M)
+        The root of S.
     """
 
     mean: Float[Array, "M L"]
@@ -241,6 +256,13 @@ class Statistics(VariationalPosterior):
     """q(u) by its statistics (G, H): what natural gradients average.
 
     With every row and draw weighed by 1/s (`likelihood`) and the row's own weight, all of the algebra stays.
+
+    Parameters
+    ----------
+    G : array of shape (M, M)
+        sum_n E[a_n a_nᵀ].
+    H : array of shape (M, D_y)
+        sum_n E[a_n] y_nᵀ.
     """
 
     G: Float[Array, "M M"]
@@ -248,7 +270,15 @@ class Statistics(VariationalPosterior):
 
     @classmethod
     def prior(cls, inducing: int, outputs: int) -> "Statistics":
-        """q(u) = p(u)."""
+        """q(u) = p(u).
+
+        Parameters
+        ----------
+        inducing : int
+            M, the number of inducing inputs.
+        outputs : int
+            D_y, the number of outputs.
+        """
         return cls(jnp.zeros((inducing, inducing)), jnp.zeros((inducing, outputs)))
 
     def trained(self) -> None:

@@ -13,6 +13,15 @@ class Geometric(eqx.Module):
     """start (end/start)^(t/steps) until t = steps, then end: a decay, or a ramp.
 
     `optax.exponential_decay` with numbers that may be traced, so that other step sizes need no other program.
+
+    Parameters
+    ----------
+    start : array of shape ()
+        The value at step 0.
+    end : array of shape ()
+        The value from `steps` on.
+    steps : array of shape ()
+        How long it takes.
     """
 
     start: Float[Array, ""]
@@ -21,7 +30,17 @@ class Geometric(eqx.Module):
 
     @classmethod
     def create(cls, start: float, end: float | None = None, steps: float = 1.0) -> "Geometric":
-        """From `start` to `end` in that many steps; without an end, constant."""
+        """From `start` to `end` in that many steps; without an end, constant.
+
+        Parameters
+        ----------
+        start : float
+            The value at step 0, positive.
+        end : float, default=None
+            The value from `steps` on, positive.
+        steps : float, default=1.0
+            How long it takes.
+        """
         last = start if end is None else end
         if not (start > 0 and last > 0 and steps > 0):
             raise ValueError(f"a schedule needs positive numbers, got start={start}, end={end}, steps={steps}")
@@ -37,6 +56,15 @@ class Minibatches:
 
     The rows left over at the end of a pass (fewer than a batch) sit it out. The cost is that of shuffling once
     a pass: the same for each step, whatever the size of the data.
+
+    Parameters
+    ----------
+    key : PRNG key
+        Of the shuffling.
+    n_data : int
+        The number of rows.
+    size : int
+        Rows a step sees.
     """
 
     def __init__(self, key: PRNGKeyArray, n_data: int, size: int) -> None:

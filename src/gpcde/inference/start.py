@@ -50,7 +50,43 @@ def start(
     design: Design,
     weight: Float[np.ndarray, " n"] | None = None,
 ) -> State:
-    """A state to train from, for these data (with weights of the rows, if they have any) and this design."""
+    """A state to train from, for these data and this design.
+
+    Parameters
+    ----------
+    key : PRNG key
+        Of all that is random.
+    x : Inputs
+        The inputs, in standard units.
+    y : array of shape (n, D_y)
+        The outputs, in standard units.
+    design : Design
+        The parts of the model.
+    weight : array of shape (n,), default=None
+        What each row counts; None: 1.
+
+    Returns
+    -------
+    State
+        With a model whose kernel, noise, latents and inducing inputs suit the data.
+
+    Examples
+    --------
+    >>> import gpcde
+    >>> import jax
+    >>> import numpy as np
+    >>> from gpcde.inference import Design, Trainer, start, train, whole
+    >>> from gpcde.model import make_inputs
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = make_inputs(rng.standard_normal((30, 1))), rng.standard_normal((30, 1))
+    >>> with gpcde.scope():
+    ...     key = jax.random.key(0)
+    ...     state = start(key, x, y, Design(inducing=5, points=10, trials=1))
+    ...     trainer = Trainer.create(n_data=30, learning_rate=0.02, gamma=1.0)
+    ...     state, records = train(trainer, key, state, whole(x, y), steps=20, batch_size=30, chunk=10)
+    ...     state.model.inducing_points.shape, [record.step for record in records]
+    ((5, 2), [10, 20])
+    """
     y = np.asarray(y, float)
     levels = sum(design.levels)
     if x.codes.shape[1] != len(design.levels) or (x.codes.size and x.codes.max() >= levels):

@@ -34,7 +34,17 @@ from .schedule import Geometric, Minibatches
 
 
 class TrainingError(RuntimeError):
-    """Training could not go on; the message says why, as far as can be told. What was reached is kept with it."""
+    """Training could not go on; the message says why, as far as can be told. What was reached is kept with it.
+
+    Parameters
+    ----------
+    message : str
+        Why.
+    state : State, default=None
+        The last good state.
+    records : list of Record, default=None
+        What was recorded until then.
+    """
 
     def __init__(self, message: str, state: "State | None" = None, records: "list[Record] | None" = None) -> None:
         super().__init__(message)
@@ -52,7 +62,23 @@ class Local(NamedTuple):
 
 
 class State(Stored):
-    """All that training changes."""
+    """All that training changes.
+
+    Parameters
+    ----------
+    step : int array of shape ()
+        The number of steps so far.
+    model : Model
+        The model.
+    posterior : VariationalPosterior
+        q(u).
+    adam : optax.OptState
+        Adam's moments.
+    local : Local or None
+        Each data point's own q(w_n), where there are any, and Adam's moments for it.
+    caution : array of shape ()
+        What all step sizes are multiplied by: it falls below 1 when a step has to be taken back.
+    """
 
     step: Int[Array, ""]
     model: Model
@@ -94,7 +120,17 @@ def _fresh(model: Model, posterior: VariationalPosterior, local: Float[Array, "N
 
 
 class Trainer(eqx.Module):
-    """How to train: for how many rows a batch stands, and the step sizes."""
+    """How to train: for how many rows a batch stands, and the step sizes.
+
+    Parameters
+    ----------
+    n_data : array of shape ()
+        The number of rows of the data (the sum of their weights).
+    learning_rate : Geometric
+        Of Adam.
+    gamma : Geometric
+        γ, the size of natural-gradient steps, between 0 and 1.
+    """
 
     n_data: Float[Array, ""]
     learning_rate: Geometric
@@ -107,7 +143,17 @@ class Trainer(eqx.Module):
     def create(
         cls, n_data: float, learning_rate: Geometric | float = 0.01, gamma: Geometric | float = 0.1
     ) -> "Trainer":
-        """For data of `n_data` rows (the sum of their weights), with step sizes that change, or constant ones."""
+        """For data of `n_data` rows (the sum of their weights), with step sizes that change, or constant ones.
+
+        Parameters
+        ----------
+        n_data : float
+            The number of rows of the data (the sum of their weights).
+        learning_rate : Geometric or float, default=0.01
+            Of Adam.
+        gamma : Geometric or float, default=0.1
+            γ, the size of natural-gradient steps, between 0 and 1.
+        """
         rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
         size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
         with scope():
@@ -119,7 +165,22 @@ class Trainer(eqx.Module):
         posterior: VariationalPosterior | None = None,
         local: Float[Array, "N p"] | None = None,
     ) -> State:
-        """The state before the first step: q(u) at the prior unless given, and each point's q(w_n) at N(0, I)."""
+        """The state before the first step.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        posterior : VariationalPosterior, default=None
+            q(u); by default at the prior.
+        local : array of shape (N, p), default=None
+            The parameters of each data point's own q(w_n), where there are any; by default those of N(0, I).
+
+        Returns
+        -------
+        State
+            At step 0.
+        """
         with scope():
             return self._init(model, posterior, local)
 
@@ -215,7 +276,19 @@ def run_chunk(
 
 
 class Record(NamedTuple):
-    """Where training is, after a chunk; the bound is per data point, averaged over the chunk."""
+    """Where training is, after a chunk; the bound is per data point, averaged over the chunk.
+
+    Parameters
+    ----------
+    step : int
+        The number of steps so far.
+    bound : float
+        The bound a data point.
+    noise_variance : float
+        σ².
+    seconds : float
+        The time since training began.
+    """
 
     step: int
     bound: float
@@ -236,10 +309,41 @@ def train(
     chunk: int = 50,
     watch: Watcher | None = None,
 ) -> tuple[State, list[Record]]:
-    """That many steps more. `watch(state, record)` is called after each chunk, and may stop training by returning True.
+    """That many steps more.
 
     Unless a step has to be taken back, the result depends on the key, not on the size of the chunks; a state stopped
-    and taken up again goes on as if nothing had been.
+    and taken up again goes on as if nothing had been. See `start` for an example.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        The step sizes.
+    key : PRNG key
+        Of minibatches and draws.
+    state : State
+        Where training is, from `start` or `Trainer.init`.
+    data : Batch
+        All rows (`whole`).
+    steps : int
+        How many steps to take.
+    batch_size : int
+        Rows a step takes.
+    chunk : int, default=50
+        Steps that run between two records.
+    watch : callable, default=None
+        A function of (state, record), called after each chunk; training stops where it returns True.
+
+    Returns
+    -------
+    state : State
+        Where training ended.
+    records : list of Record
+        One for each chunk.
+
+    Raises
+    ------
+    TrainingError
+        If the bound is not finite and smaller steps do not help.
     """
     began = time.perf_counter()
     records: list[Record] = []
@@ -315,7 +419,26 @@ def _statistics(
 
 
 def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, batch_size: int = 4096) -> State:
-    """The state with q(u) at its analytic optimum, given q(w) (for free-form q(w), after one EM step)."""
+    """The state with q(u) at its analytic optimum, given q(w) (for free-form q(w), after one EM step).
+
+    Parameters
+    ----------
+    trainer : Trainer
+        For how many rows the data stand.
+    key : PRNG key
+        Of the draws.
+    state : State
+        Whose q(u) is held as `Statistics`.
+    data : Batch
+        All rows (`whole`).
+    batch_size : int, default=4096
+        Rows that are looked at together.
+
+    Returns
+    -------
+    State
+        The same but for q(u).
+    """
     if state.posterior.nudge() is None:
         raise TypeError("the analytic optimum of q(u) is given by statistics: start from Statistics, not Shared")
     with scope():

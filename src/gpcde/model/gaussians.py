@@ -18,7 +18,15 @@ def diagonal_kl(
 
 
 class Gaussian(NamedTuple):
-    """N(mean, Σ) of each data point; `scale` is its standard deviations (n × d) or Cholesky factors (n × d × d)."""
+    """N(mean, Σ) of each data point, Σ diagonal or full.
+
+    Parameters
+    ----------
+    mean : array of shape (n, d)
+        The means.
+    scale : array of shape (n, d) or (n, d, d)
+        Standard deviations, or Cholesky factors of Σ.
+    """
 
     mean: Float[Array, "n d"]
     scale: Float[Array, "n d"] | Float[Array, "n d d"]

@@ -118,7 +118,13 @@ class Ignore(Certain, _Joined):
 
 
 class Concatenate(Certain, _Joined):
-    """h = [x, w], for dense inputs (or none: then the model is a GP-LVM)."""
+    """h = [x, w], for dense inputs (or none: then the model is a GP-LVM).
+
+    Parameters
+    ----------
+    dim : int
+        The number of columns of x.
+    """
 
     dim: int = eqx.field(static=True)
 
@@ -146,6 +152,13 @@ class Features(Certain, _Joined):
     """h = [x + φ(x), w], φ a tanh network under a Gaussian prior (of variance 1 / (precision × fan-in)) on its weights.
 
     Where inputs are many, the GP then lives on what matters of them; where φ is zero, it is the plain map.
+
+    Parameters
+    ----------
+    network : MLP
+        φ.
+    precision : float
+        How firm the prior on its weights is.
     """
 
     network: MLP
@@ -155,7 +168,19 @@ class Features(Certain, _Joined):
     def create(
         cls, key: PRNGKeyArray, dim: int, hidden: tuple[int, ...] = (64, 64), precision: float = 1.0
     ) -> "Features":
-        """For `dim` dense inputs."""
+        """For `dim` dense inputs.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        dim : int
+            The number of columns of x.
+        hidden : tuple of int, default=(64, 64)
+            The widths of the hidden layers.
+        precision : float, default=1.0
+            How firm the prior on the weights is.
+        """
         return cls(MLP.create(key, (dim, *hidden, dim), last_scale=0.1), precision)
 
     @property
@@ -191,6 +216,15 @@ class Project(_Joined):
 
     The bound sees A only through A x_n, one data point at a time, and q(A) is factorised; so A x_n is drawn
     directly, from its own Gaussian, with fresh draws for every point.
+
+    Parameters
+    ----------
+    mean : array of shape (rows, c)
+        The mean of Aᵀ: a row for each dense column of x, then one for each category level.
+    log_std : array of shape (rows, c)
+        The logarithms of the standard deviations of Aᵀ.
+    prior_std : float, default=1.0
+        The standard deviation of A a priori.
     """
 
     mean: Float[Array, "rows c"]
@@ -229,6 +263,17 @@ class Bend(InputMap):
     The GP of [x, w] bends in x and w as slowly as its lengthscales say; g lets a branch end, or a mode grow, at
     another w for every x. A Gaussian prior on its weights (of variance 1 / (precision × fan-in), so that g itself is of
     the order of 1) keeps it from following single rows; minus its logarithm is the penalty.
+
+    Parameters
+    ----------
+    base : InputMap
+        The map that makes the context.
+    network : MLP
+        g, a function of [x, w].
+    latent_dim : int
+        D_w, the number of latents of a data point.
+    weight_precision : float
+        How firm the prior on the weights of g is.
     """
 
     latent_lengthscale = 1.0
@@ -247,7 +292,23 @@ class Bend(InputMap):
         hidden: tuple[int, ...] = (32,),
         weight_precision: float | None = None,
     ) -> "Bend":
-        """For inputs of `input_rows` dense features and category levels together; more of them need a firmer prior."""
+        """For inputs of `input_rows` dense features and category levels together; more of them need a firmer prior.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        base : InputMap
+            The map that makes the context.
+        input_rows : int
+            The number of dense features and category levels together.
+        latent_dim : int
+            D_w, the number of latents of a data point.
+        hidden : tuple of int, default=(32,)
+            The widths of the hidden layers of g.
+        weight_precision : float, default=None
+            How firm the prior on the weights of g is; None: by the inputs.
+        """
         network = MLP.create(key, (input_rows + latent_dim, *hidden, latent_dim), last_scale=0.01)
         precision = 0.3 * max(input_rows, 1) ** 0.4 if weight_precision is None else weight_precision
         return cls(base, network, latent_dim, precision)
@@ -293,6 +354,15 @@ class Warp(Certain, InputMap):
     """h = w + g(x, w), g a tanh network; minus the log of a Gaussian prior on its weights is the penalty.
 
     One GP of the moved latent carries the shape that all conditions share, the condition moves the latent.
+
+    Parameters
+    ----------
+    network : MLP
+        g, a function of [x, w].
+    latent_dim : int
+        D_w, the number of latents of a data point.
+    weight_precision : float, default=1.0
+        How firm the prior on the weights of g is.
     """
 
     latent_lengthscale = 0.5
@@ -309,7 +379,21 @@ class Warp(Certain, InputMap):
         hidden: tuple[int, ...] = (64, 64),
         weight_precision: float = 1.0,
     ) -> "Warp":
-        """A warp for inputs of `input_rows` dense features and category levels together."""
+        """A warp for inputs of `input_rows` dense features and category levels together.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        input_rows : int
+            The number of dense features and category levels together.
+        latent_dim : int
+            D_w, the number of latents of a data point.
+        hidden : tuple of int, default=(64, 64)
+            The widths of the hidden layers of g.
+        weight_precision : float, default=1.0
+            How firm the prior on the weights of g is.
+        """
         sizes = (input_rows + latent_dim, *hidden, latent_dim)
         return cls(MLP.create(key, sizes, last_scale=0.01), latent_dim, weight_precision)
 

@@ -21,7 +21,20 @@ Numbers = float | int | Sequence[Any] | AnyArray | np.generic
 
 @register
 class Inputs(NamedTuple):
-    """Rows of dense features, and of indices into one common list of category levels."""
+    """Rows of dense features, and of indices into one common list of category levels.
+
+    Parameters
+    ----------
+    dense : array of shape (n, d)
+        The dense features.
+    codes : int array of shape (n, c)
+        The levels of each row, one for each category column; those of a column come after those of the column before.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of rows.
+    """
 
     dense: Float[AnyArray, "n d"]
     codes: Int[AnyArray, "n c"]
@@ -42,7 +55,30 @@ def make_inputs(
 ) -> Inputs:
     """Inputs from a matrix, integer category columns (column j holding 0 .. levels[j] - 1), or both.
 
-    With neither, `rows` says how many examples there are (a model without inputs).
+    Parameters
+    ----------
+    dense : array of shape (n, d), default=None
+        The dense features.
+    codes : int array of shape (n, c) or (n,), default=None
+        The category columns.
+    levels : tuple of int, default=()
+        The number of levels of each category column.
+    rows : int, default=None
+        The number of rows, where there are neither dense features nor categories (a model without inputs).
+
+    Returns
+    -------
+    Inputs
+        Checked, the codes counted through all columns.
+
+    Examples
+    --------
+    >>> from gpcde.model import make_inputs
+    >>> x = make_inputs([[0.5], [1.5]], codes=[[0, 2], [1, 0]], levels=(2, 3))
+    >>> x.dense.shape
+    (2, 1)
+    >>> x.codes.tolist()
+    [[0, 4], [1, 2]]
     """
     given = next((np.shape(a)[0] for a in (dense, codes) if a is not None), rows)
     if given is None:
@@ -66,7 +102,20 @@ def make_inputs(
 
 
 def linear(x: Inputs, weight: Float[Array, "rows k"]) -> Float[Array, "n k"]:
-    """x W, the rows of W for the dense features first, then one for each category level."""
+    """x W, the rows of W for the dense features first, then one for each category level.
+
+    Parameters
+    ----------
+    x : Inputs
+        The inputs, n rows of them.
+    weight : array of shape (rows, k)
+        W.
+
+    Returns
+    -------
+    array of shape (n, k)
+        x W.
+    """
     require_wide("a linear map of the inputs")
     d = x.dense.shape[1]
     if d > weight.shape[0] or (x.codes.shape[1] == 0 and d != weight.shape[0]):

@@ -160,14 +160,41 @@ class _Ard(Kernel):
 
 
 class Stationary(_Ard):
-    """v s(r²), a function of the scaled squared distance with s(0) = 1."""
+    """v s(r²), a function of the scaled squared distance with s(0) = 1.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    log_variance : array of shape ()
+        log v.
+    log_lengthscales : array of shape (k,)
+        The logarithm of the lengthscale of each column.
+
+    Attributes
+    ----------
+    variance : array of shape ()
+        v.
+    lengthscales : array of shape (k,)
+        The lengthscales.
+    """
 
     log_variance: Float[Array, ""]
     log_lengthscales: Float[Array, " k"]
 
     @classmethod
     def create(cls: type[K], dims: int | tuple[int, ...], lengthscales: Numbers = 1.0, variance: Numbers = 1.0) -> K:
-        """A kernel of `dims` columns (a number: that many, from the first), with a lengthscale for all or for each."""
+        """A kernel of `dims` columns, with a lengthscale for all or for each.
+
+        Parameters
+        ----------
+        dims : int or tuple of int
+            The columns the kernel reads; a number: that many, from the first.
+        lengthscales : float or array of shape (k,), default=1.0
+            One for all columns, or one for each.
+        variance : float, default=1.0
+            v.
+        """
         columns = _columns(dims)
         return cls(columns, _log(variance, (), "variance"), _log(lengthscales, (len(columns),), "lengthscales"))
 
@@ -213,7 +240,28 @@ class Stationary(_Ard):
 
 
 class RBF(Stationary):
-    """v exp(-r²/2): a product over its columns."""
+    """v exp(-r²/2): a product over its columns.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    log_variance : array of shape ()
+        log v.
+    log_lengthscales : array of shape (k,)
+        The logarithm of the lengthscale of each column.
+
+    Examples
+    --------
+    >>> import gpcde
+    >>> import jax.numpy as jnp
+    >>> from gpcde.model import RBF
+    >>> with gpcde.scope():
+    ...     kernel = RBF.create(2, lengthscales=[0.5, 2.0])
+    ...     x, z = jnp.zeros((3, 2)), jnp.ones((4, 2))
+    ...     kernel(x, z).shape, kernel.diag(x).tolist()
+    ((3, 4), [1.0, 1.0, 1.0])
+    """
 
     @staticmethod
     def shape(squared: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -262,7 +310,17 @@ def _student(key: PRNGKeyArray, dim: int, count: int, freedom: int) -> Float[Arr
 
 
 class Matern32(Stationary):
-    """v (1 + √3 r) exp(-√3 r)."""
+    """v (1 + √3 r) exp(-√3 r).
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    log_variance : array of shape ()
+        log v.
+    log_lengthscales : array of shape (k,)
+        The logarithm of the lengthscale of each column.
+    """
 
     @staticmethod
     def shape(squared: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -275,7 +333,17 @@ class Matern32(Stationary):
 
 
 class Matern52(Stationary):
-    """v (1 + √5 r + 5 r²/3) exp(-√5 r)."""
+    """v (1 + √5 r + 5 r²/3) exp(-√5 r).
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    log_variance : array of shape ()
+        log v.
+    log_lengthscales : array of shape (k,)
+        The logarithm of the lengthscale of each column.
+    """
 
     @staticmethod
     def shape(squared: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -288,13 +356,29 @@ class Matern52(Stationary):
 
 
 class Linear(_Ard):
-    """sum_d v_d x_d z_d."""
+    """sum_d v_d x_d z_d.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    log_variances : array of shape (k,)
+        log v_d of each column.
+    """
 
     log_variances: Float[Array, " k"]
 
     @classmethod
     def create(cls, dims: int | tuple[int, ...], variances: Numbers = 1.0) -> "Linear":
-        """A kernel of `dims` columns, variances one for all or one for each."""
+        """A kernel of `dims` columns, variances one for all or one for each.
+
+        Parameters
+        ----------
+        dims : int or tuple of int
+            The columns the kernel reads; a number: that many, from the first.
+        variances : float or array of shape (k,), default=1.0
+            One for all columns, or one for each.
+        """
         columns = _columns(dims)
         return cls(columns, _log(variances, (len(columns),), "variances"))
 
@@ -321,7 +405,19 @@ class Linear(_Ard):
 
 
 class Polynomial(_Ard):
-    """(sum_d v_d x_d z_d + c)^p."""
+    """(sum_d v_d x_d z_d + c)^p.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        The columns the kernel reads.
+    degree : int
+        p, a positive integer.
+    log_variances : array of shape (k,)
+        log v_d of each column.
+    log_offset : array of shape ()
+        log c.
+    """
 
     degree: int = eqx.field(static=True)
     log_variances: Float[Array, " k"]
@@ -331,7 +427,19 @@ class Polynomial(_Ard):
     def create(
         cls, dims: int | tuple[int, ...], degree: int = 2, variances: Numbers = 1.0, offset: Numbers = 1.0
     ) -> "Polynomial":
-        """A kernel of `dims` columns and a positive integer `degree`."""
+        """A kernel of `dims` columns and a positive integer `degree`.
+
+        Parameters
+        ----------
+        dims : int or tuple of int
+            The columns the kernel reads; a number: that many, from the first.
+        degree : int, default=2
+            p, a positive integer.
+        variances : float or array of shape (k,), default=1.0
+            One for all columns, or one for each.
+        offset : float, default=1.0
+            c.
+        """
         if degree != int(degree) or degree < 1:
             raise ValueError(f"kernel: degree must be a positive integer, got {degree}")
         columns = _columns(dims)
@@ -365,7 +473,13 @@ class Polynomial(_Ard):
 
 
 class Sum(Kernel):
-    """k1 + k2."""
+    """k1 + k2.
+
+    Parameters
+    ----------
+    first, second : Kernel
+        The terms, k1 and k2.
+    """
 
     first: Kernel
     second: Kernel
@@ -393,7 +507,13 @@ class Sum(Kernel):
 
 
 class Product(Kernel):
-    """k1 k2."""
+    """k1 k2.
+
+    Parameters
+    ----------
+    first, second : Kernel
+        The factors, k1 and k2.
+    """
 
     first: Kernel
     second: Kernel

@@ -22,11 +22,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..runtime.compilation import compiled
+from .climbing import climb
 from .gaussians import Gaussian
 from .inputs import Inputs, linear
 from .networks import MLP
@@ -40,13 +40,26 @@ REACH = 4.2
 INFER_STEPS = 300
 """How long a data point's own q(w_n) climbs the bound when it is inferred."""
 
+TAUGHT_STEPS = 200
+"""How long a recognition network learns what is guessed."""
+
 START_STD = 0.3
 """The standard deviation of a Gaussian q(w) round its first guess."""
 
 
 @runtime_checkable
 class Evidence(Protocol):
-    """What a batch of data says of latents, given the model and q(u)."""
+    """What a batch of data says of latents, given the model and q(u).
+
+    Attributes
+    ----------
+    x : Inputs
+        The inputs of the batch.
+    y : array of shape (n, D_y)
+        Its outputs.
+    prior : LatentPrior
+        p(w|x).
+    """
 
     @property
     def x(self) -> Inputs: ...
@@ -71,7 +84,19 @@ class Evidence(Protocol):
 
 
 class LatentPosterior(NamedTuple):
-    """q(w|x, y) of every row: mean and standard deviation, and for free-form q its weights on shared nodes."""
+    """q(w|x, y) of every row: mean and standard deviation, and for free-form q its weights on shared nodes.
+
+    Parameters
+    ----------
+    mean : array of shape (n, D_w)
+        The means.
+    std : array of shape (n, D_w)
+        The standard deviations.
+    nodes : array of shape (q, D_w), default=None
+        The nodes of a free-form q(w), the same for all rows.
+    weights : array of shape (n, q), default=None
+        The probabilities of the nodes; each row sums to one.
+    """
 
     mean: Float[Array | np.ndarray, "n d"]
     std: Float[Array | np.ndarray, "n d"]
@@ -151,6 +176,15 @@ class FreeForm(Certain, Latents):
 
     With a `spacing` (that of evenly spaced nodes), all nodes are shifted together by a random fraction of it at each
     step, so that the model is right for the integral and not for the nodes alone.
+
+    Parameters
+    ----------
+    nodes : array of shape (q, D_w)
+        The nodes.
+    log_weights : array of shape (q,)
+        The logarithms of their weights under N(0, I).
+    spacing : float, default=0.0
+        How far apart shifted nodes are; 0: not shifted.
     """
 
     nodes: Float[Array, "q d"]
@@ -161,7 +195,19 @@ class FreeForm(Certain, Latents):
     def create(
         cls, dim: int = 1, points: int | None = None, rule: str = "gauss-hermite", shifted: bool = False
     ) -> "FreeForm":
-        """Gauss–Hermite nodes (100 in one dimension, 20 × 20 in two, by default), or evenly spaced ones."""
+        """Gauss–Hermite nodes (100 in one dimension, 20 × 20 in two, by default), or evenly spaced ones.
+
+        Parameters
+        ----------
+        dim : {1, 2}, default=1
+            D_w.
+        points : int, default=None
+            Nodes a dimension.
+        rule : {"gauss-hermite", "even"}, default="gauss-hermite"
+            Which nodes.
+        shifted : bool, default=False
+            Whether even nodes are shifted at random at every step.
+        """
         if rule not in ("gauss-hermite", "even"):
             raise ValueError(f"rule must be 'gauss-hermite' or 'even', got {rule!r}")
         if shifted and rule != "even":
@@ -204,8 +250,18 @@ class FreeForm(Certain, Latents):
 class GaussianLatents(Certain, Latents):
     """q(w_n) = N(μ_n, Σ_n), Σ diagonal or full.
 
-    `recognition` maps (x_n, y_n) to the parameters; without it they are each data point's own (`local`).
-    `expectation` is "draws", "closed" (kernel expectations) or "importance" (the importance-weighted bound).
+    Parameters
+    ----------
+    recognition : MLP or None
+        The network that maps (x_n, y_n) to the parameters; without it they are each data point's own (`local`).
+    latent_dim : int
+        D_w.
+    expectation : {"draws", "closed", "importance"}, default="draws"
+        By draws, by closed-form kernel expectations, or the importance-weighted bound.
+    count : int, default=1
+        Draws a data point.
+    full : bool, default=False
+        Whether Σ is full.
     """
 
     recognition: MLP | None
@@ -239,7 +295,27 @@ class GaussianLatents(Certain, Latents):
         count: int = 1,
         full: bool = False,
     ) -> "GaussianLatents":
-        """q(w_n) from a tanh network of x (`input_rows` dense features and category levels together) and y."""
+        """q(w_n) from a tanh network of x and y.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        input_rows : int
+            The number of dense features and category levels together.
+        outputs : int
+            D_y, the number of columns of y.
+        dim : int
+            D_w.
+        hidden : tuple of int, default=(50, 50, 50)
+            The widths of the hidden layers.
+        expectation : {"draws", "closed", "importance"}, default="draws"
+            By draws, by closed-form kernel expectations, or the importance-weighted bound.
+        count : int, default=1
+            Draws a data point.
+        full : bool, default=False
+            Whether Σ is full.
+        """
         sizes = (input_rows + outputs, *hidden, cls.local_dim_of(dim, full))
         return cls(MLP.create(key, sizes), dim, expectation, count, full)
 
@@ -296,19 +372,13 @@ class GaussianLatents(Certain, Latents):
 
     def _climbed(self, evidence: Evidence) -> Float[Array, "n p"]:
         """Each data point's own q(w_n), from N(0, I), by Adam on the bound with everything else held fixed."""
-        rows, adam, key = evidence.x.n_rows, optax.adam(0.05), jax.random.key(0)
+        rows, key = evidence.x.n_rows, jax.random.key(0)
 
-        def loss(local: Array, step: Array) -> Array:
+        def bound(local: Array, step: Array) -> Array:
             draws = jax.random.normal(jax.random.fold_in(key, step), (rows, *self.draw_shape))
-            return -self.bound(evidence, local, draws)
+            return self.bound(evidence, local, draws)
 
-        def body(step: Array, carry: tuple[Array, optax.OptState]) -> tuple[Array, optax.OptState]:
-            local, state = carry
-            updates, state = adam.update(jax.grad(loss)(local, step), state)
-            return local + updates, state
-
-        local = jnp.zeros((rows, self.local_dim))
-        return jax.lax.fori_loop(0, INFER_STEPS, body, (local, adam.init(local)))[0]
+        return climb(bound, jnp.zeros((rows, self.local_dim)), INFER_STEPS, 0.05)
 
     def start(
         self, x: Inputs, y: Float[Array, "n D"], w: Float[np.ndarray, "n d"]
@@ -338,14 +408,4 @@ def recognise(network: MLP, x: Inputs, y: Float[Array, "n D"]) -> Float[Array, "
 @compiled
 def taught(network: MLP, x: Inputs, y: Float[Array, "n D"], target: Float[Array, "n p"]) -> MLP:
     """The recognition network after learning by least squares to say what is guessed."""
-    adam = optax.adam(0.01)
-
-    def loss(network: MLP) -> Array:
-        return jnp.mean((recognise(network, x, y) - target) ** 2)
-
-    def body(_: Array, carry: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
-        network, state = carry
-        updates, state = adam.update(jax.grad(loss)(network), state)
-        return optax.apply_updates(network, updates), state
-
-    return jax.lax.fori_loop(0, 200, body, (network, adam.init(network)))[0]
+    return climb(lambda n, _: -jnp.mean((recognise(n, x, y) - target) ** 2), network, TAUGHT_STEPS, 0.01)

@@ -47,14 +47,30 @@ class Likelihood(Part):
 
 
 class ConstantNoise(Certain, Likelihood):
-    """σ² for all x and w: learnt, or kept as it is."""
+    """σ² for all x and w: learnt, or kept as it is.
+
+    Parameters
+    ----------
+    log_noise_variance : array of shape ()
+        log σ².
+    learn : bool, default=True
+        Whether σ² is learnt.
+    """
 
     log_noise_variance: Float[Array, ""]
     learn: bool = eqx.field(static=True, default=True)
 
     @classmethod
     def create(cls, noise_variance: float = 0.1, learn: bool = True) -> "ConstantNoise":
-        """With this σ² to begin with."""
+        """With this σ² to begin with.
+
+        Parameters
+        ----------
+        noise_variance : float, default=0.1
+            σ², positive.
+        learn : bool, default=True
+            Whether σ² is learnt.
+        """
         if not noise_variance > 0:
             raise ValueError(f"noise_variance must be positive, got {noise_variance!r}")
         return cls(jnp.asarray(np.float64(np.log(noise_variance))), learn)
@@ -75,7 +91,17 @@ class ConstantNoise(Certain, Likelihood):
 
 
 class VaryingNoise(Certain, Likelihood):
-    """log s(x, w) = c tanh(g(x, w) / c), g a `Surface`, c the `limit`: s lies between exp(-c) and exp(c)."""
+    """log s(x, w) = c tanh(g(x, w) / c), g a `Surface`, c the `limit`: s lies between exp(-c) and exp(c).
+
+    Parameters
+    ----------
+    log_noise_variance : array of shape ()
+        log σ².
+    surface : Surface
+        g, with one output.
+    limit : float, default=4.0
+        c.
+    """
 
     log_noise_variance: Float[Array, ""]
     surface: Surface
@@ -83,7 +109,15 @@ class VaryingNoise(Certain, Likelihood):
 
     @classmethod
     def create(cls, surface: Surface, noise_variance: float = 0.1) -> "VaryingNoise":
-        """With this σ² to begin with."""
+        """With this σ² to begin with.
+
+        Parameters
+        ----------
+        surface : Surface
+            g, with one output.
+        noise_variance : float, default=0.1
+            σ², positive.
+        """
         return cls(ConstantNoise.create(noise_variance).log_noise_variance, surface)
 
     @property

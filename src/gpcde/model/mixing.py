@@ -117,7 +117,13 @@ class _Known(Certain, Mixing):
 
 
 class Identity(_Known):
-    """P = I: the outputs are the Gaussian processes."""
+    """P = I: the outputs are the Gaussian processes.
+
+    Parameters
+    ----------
+    dim : int
+        D_y, the number of outputs.
+    """
 
     dim: int = eqx.field(static=True)
 
@@ -168,7 +174,19 @@ class MatrixMixing(Mixing):
 
 
 class PointMixing(_Known, MatrixMixing):
-    """One P, kept as it is (`learn=False`) or learnt by MAP under N(start, 1/precision)."""
+    """One P, kept as it is (`learn=False`) or learnt by MAP under N(start, 1/precision).
+
+    Parameters
+    ----------
+    value : array of shape (D_y, L)
+        P.
+    start : array of shape (D_y, L)
+        Its mean a priori.
+    learn : bool, default=True
+        Whether P is learnt.
+    precision : float, default=1.0
+        The precision of P a priori.
+    """
 
     value: Float[Array, "D L"]
     start: Float[Array, "D L"]
@@ -177,6 +195,17 @@ class PointMixing(_Known, MatrixMixing):
 
     @classmethod
     def create(cls, start: Numbers, learn: bool = True, precision: float = 1.0) -> "PointMixing":
+        """P at its start.
+
+        Parameters
+        ----------
+        start : array of shape (D_y, L)
+            The first P, and its mean a priori.
+        learn : bool, default=True
+            Whether P is learnt.
+        precision : float, default=1.0
+            The precision of P a priori.
+        """
         return cls(jnp.asarray(start), jnp.asarray(start), learn, precision)
 
     @property
@@ -201,7 +230,19 @@ class PointMixing(_Known, MatrixMixing):
 
 
 class GaussianMixing(MatrixMixing):
-    """q(P) = prod N(mean, exp(2 log_std)), p(P) = prod N(start, exp(2 log_scale))."""
+    """q(P) = prod N(mean, exp(2 log_std)), p(P) = prod N(start, exp(2 log_scale)).
+
+    Parameters
+    ----------
+    mean : array of shape (D_y, L)
+        The mean of q(P).
+    log_std : array of shape (D_y, L)
+        The logarithms of its standard deviations.
+    start : array of shape (D_y, L)
+        The mean of p(P).
+    log_scale : array of shape ()
+        The logarithm of the standard deviation of p(P), learnt.
+    """
 
     mean: Float[Array, "D L"]
     log_std: Float[Array, "D L"]
@@ -210,7 +251,17 @@ class GaussianMixing(MatrixMixing):
 
     @classmethod
     def create(cls, start: Numbers, std: float = 1e-2, scale: float = 3e-2) -> "GaussianMixing":
-        """q(P) centred on the start, as its prior is; the scale of the prior is only where learning starts."""
+        """q(P) centred on the start, as its prior is.
+
+        Parameters
+        ----------
+        start : array of shape (D_y, L)
+            The means of q(P) and of p(P).
+        std : float, default=0.01
+            The standard deviation of q(P).
+        scale : float, default=0.03
+            The standard deviation of p(P), where learning starts.
+        """
         mean = jnp.asarray(start)
         return cls(mean, jnp.full(mean.shape, jnp.log(std)), mean, jnp.asarray(jnp.log(scale)))
 
@@ -263,6 +314,23 @@ class ConjugateMixing(MatrixMixing):
     The bound is linear in E[P] and R = E[PᵀP] = meanᵀ mean + D_y C, and its derivatives by them are T/σ² and -F/2σ². A
     natural-gradient step of size γ averages C⁻¹ and C⁻¹ mean, old and new. The scale is at its optimum, the root mean
     square of P - start. A step costs L³, so of many it is taken only every so often; R and its eigenvectors are kept.
+
+    Parameters
+    ----------
+    mean : array of shape (D_y, L)
+        The mean of q(P).
+    covariance : array of shape (L, L)
+        C.
+    start : array of shape (D_y, L)
+        The mean of p(P).
+    log_scale : array of shape ()
+        The logarithm of the standard deviation of p(P).
+    second : array of shape (L, L)
+        R.
+    eigen : tuple of arrays of shape (L,) and (L, L)
+        The eigenvalues and eigenvectors of R.
+    every : int
+        After how many steps of training a step for q(P) is due.
     """
 
     mean: Float[Array, "D L"]
@@ -279,7 +347,15 @@ class ConjugateMixing(MatrixMixing):
 
     @classmethod
     def create(cls, start: Numbers, scale: float = 0.3) -> "ConjugateMixing":
-        """q(P) at its prior, whose scale, in units of the start's root mean square, is only where learning starts."""
+        """q(P) at its prior.
+
+        Parameters
+        ----------
+        start : array of shape (D_y, L)
+            The means of q(P) and of p(P).
+        scale : float, default=0.3
+            The standard deviation of p(P) in units of the start's root mean square, where learning starts.
+        """
         mean = jnp.asarray(start)
         spread = scale * jnp.sqrt(jnp.mean(mean**2))
         covariance = spread**2 * jnp.eye(mean.shape[1], dtype=mean.dtype)
@@ -294,7 +370,21 @@ class ConjugateMixing(MatrixMixing):
         log_scale: Float[Array, ""],
         every: int = 1,
     ) -> "ConjugateMixing":
-        """With R and its eigenvalues and eigenvectors, which follow."""
+        """With R and its eigenvalues and eigenvectors, which follow.
+
+        Parameters
+        ----------
+        mean : array of shape (D_y, L)
+            The mean of q(P).
+        covariance : array of shape (L, L)
+            C.
+        start : array of shape (D_y, L)
+            The mean of p(P).
+        log_scale : array of shape ()
+            The logarithm of the standard deviation of p(P).
+        every : int, default=1
+            After how many steps of training a step for q(P) is due.
+        """
         second = mean.T @ mean + mean.shape[0] * covariance
         values, vectors = jnp.linalg.eigh(second)
         return cls(mean, covariance, start, log_scale, second, (values, vectors), every)
@@ -368,7 +458,22 @@ def _leading(covariance: np.ndarray, count: int) -> Float[np.ndarray, "D L"]:
 
 
 def grid_start(height: int, width: int, count: int, lengthscale: float = 1.0) -> Float[np.ndarray, "D L"]:
-    """P from a Matérn-5/2 kernel on the coordinates of a grid of outputs: pixels near each other go together."""
+    """P from a Matérn-5/2 kernel on the coordinates of a grid of outputs: pixels near each other go together.
+
+    Parameters
+    ----------
+    height, width : int
+        The size of the grid.
+    count : int
+        L, the number of columns of P.
+    lengthscale : float, default=1.0
+        Of the kernel, in pixels.
+
+    Returns
+    -------
+    array of shape (height × width, L)
+        A start for P.
+    """
     rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     place = np.stack([rows.ravel(), columns.ravel()], 1) / lengthscale
     squared = ((place[:, None] - place) ** 2).sum(-1)
@@ -376,5 +481,18 @@ def grid_start(height: int, width: int, count: int, lengthscale: float = 1.0) ->
 
 
 def principal_start(y: Float[np.ndarray, "n D"], count: int) -> Float[np.ndarray, "D L"]:
-    """P from the data's principal directions."""
+    """P from the data's principal directions.
+
+    Parameters
+    ----------
+    y : array of shape (n, D_y)
+        The outputs.
+    count : int
+        L, the number of columns of P.
+
+    Returns
+    -------
+    array of shape (D_y, L)
+        A start for P.
+    """
     return _leading(np.atleast_2d(np.cov(np.asarray(y, float), rowvar=False, bias=True)), count)

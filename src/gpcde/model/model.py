@@ -37,10 +37,38 @@ class Model(Stored):
         P.
     likelihood : Likelihood
         The noise.
-    prior : LatentPrior
+    prior : LatentPrior, default=StandardNormal()
         p(w|x).
-    jitter : float
+    jitter : float, default=1e-6
         What is added to the diagonal of Kzz, relative to it.
+
+    Attributes
+    ----------
+    noise_variance : array of shape ()
+        σ².
+
+    Examples
+    --------
+    >>> import gpcde
+    >>> import jax
+    >>> import numpy as np
+    >>> from gpcde.inference import Statistics, draw, evaluate_bound, whole
+    >>> from gpcde.model import RBF, Concatenate, ConstantNoise, FreeForm, Identity, Model, make_inputs
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = make_inputs(rng.standard_normal((20, 1))), rng.standard_normal((20, 1))
+    >>> with gpcde.scope():
+    ...     model = Model(
+    ...         kernel=RBF.create(2),
+    ...         inducing_points=jax.numpy.asarray(rng.standard_normal((5, 2))),
+    ...         input_map=Concatenate(1),
+    ...         latents=FreeForm.create(points=10),
+    ...         mixing=Identity(1),
+    ...         likelihood=ConstantNoise.create(0.1),
+    ...     )
+    ...     draws = draw(jax.random.key(0), model, rows=20)
+    ...     terms = evaluate_bound(model, Statistics.prior(5, 1), whole(x, y), draws, n_data=20)
+    ...     terms.bound.shape, float(terms.kl_u)
+    ((), 0.0)
     """
 
     kernel: Kernel

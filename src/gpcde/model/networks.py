@@ -11,14 +11,32 @@ from ..runtime.randomness import entropy
 
 
 class MLP(Stored):
-    """h ↦ W_k tanh(... tanh(W_1 h + b_1)) + b_k, weights stored input × output."""
+    """h ↦ W_k tanh(... tanh(W_1 h + b_1)) + b_k, weights stored input × output.
+
+    Parameters
+    ----------
+    weights : tuple of arrays
+        W_1, ..., W_k.
+    biases : tuple of arrays
+        b_1, ..., b_k.
+    """
 
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
 
     @classmethod
     def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":
-        """Xavier weights and zero biases; `last_scale` shrinks the last layer, so that the output starts near 0."""
+        """Xavier weights and zero biases.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the weights.
+        sizes : tuple of int
+            The widths of all layers, from the input to the output.
+        last_scale : float, default=1.0
+            What the last layer is multiplied by: a small number lets the output start near 0.
+        """
         shapes = list(pairwise(sizes))
         rng = np.random.default_rng(entropy(key))  # NumPy's: nothing to compile
         scales = [1.0] * (len(shapes) - 1) + [last_scale]

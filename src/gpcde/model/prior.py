@@ -63,6 +63,11 @@ class TiltedNormal(Certain, LatentPrior):
     """p(w|x) ∝ N(w; 0, I) exp t(x, w), t a `Surface`, in one or two latent dimensions.
 
     The weight of a mode then changes with x though the map of latents stays, and the bridge between two modes has none.
+
+    Parameters
+    ----------
+    surface : Surface
+        t, with one output.
     """
 
     surface: Surface

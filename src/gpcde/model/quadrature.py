@@ -14,8 +14,22 @@ def gauss_hermite(
 ) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
     """Nodes and log weights of the rule with `points` nodes a dimension, in one or two dimensions.
 
-    Nodes whose weight is not above `drop` are left out (of 100 in one dimension some 50 stay); 0 keeps all
-    whose weight is a positive number.
+    Parameters
+    ----------
+    points : int
+        Nodes a dimension.
+    dim : {1, 2}, default=1
+        The number of dimensions.
+    drop : float, default=1e-16
+        Nodes whose weight is not above this are left out (of 100 in one dimension some 50 stay); 0 keeps all whose
+        weight is a positive number.
+
+    Returns
+    -------
+    nodes : array of shape (q, dim)
+        The nodes that stay.
+    log_weights : array of shape (q,)
+        The logarithms of their weights.
     """
     nodes, weights = roots_hermitenorm(_checked(points, dim))
     return _grid(nodes, weights, dim, drop)
@@ -24,7 +38,24 @@ def gauss_hermite(
 def evenly_spaced(
     points: int, dim: int = 1, reach: float = 5.0
 ) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
-    """Nodes and log weights of the trapezoidal rule on [-reach, reach], `points` nodes a dimension."""
+    """Nodes and log weights of the trapezoidal rule on [-reach, reach], `points` nodes a dimension.
+
+    Parameters
+    ----------
+    points : int
+        Nodes a dimension.
+    dim : {1, 2}, default=1
+        The number of dimensions.
+    reach : float, default=5.0
+        Where the outermost nodes are.
+
+    Returns
+    -------
+    nodes : array of shape (q, dim)
+        The nodes.
+    log_weights : array of shape (q,)
+        The logarithms of their weights, which sum to one.
+    """
     nodes = np.linspace(-reach, reach, _checked(points, dim)) if points > 1 else np.zeros(_checked(points, dim))
     return _grid(nodes, np.exp(-0.5 * nodes**2), dim, 0.0)
 
@@ -51,7 +82,22 @@ def _grid(
 
 
 def quasi_random(points: int, dim: int) -> tuple[Float[np.ndarray, "q d"], Float[np.ndarray, " q"]]:
-    """`points` (a power of two) quasi-random draws of N(0, I) in any dimension, all of one weight."""
+    """`points` (a power of two) quasi-random draws of N(0, I) in any dimension, all of one weight.
+
+    Parameters
+    ----------
+    points : int
+        How many, a power of two.
+    dim : int
+        The number of dimensions.
+
+    Returns
+    -------
+    nodes : array of shape (points, dim)
+        The draws.
+    log_weights : array of shape (points,)
+        -log points, for each.
+    """
     from scipy.stats import qmc
 
     uniform = qmc.Sobol(dim, rng=0).random(points)

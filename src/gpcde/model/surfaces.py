@@ -38,7 +38,17 @@ def bumps(w: Float[Array, "*n d"]) -> Float[Array, "*n b"]:
 
 
 class Surface(Stored):
-    """g(x, w), with one output or several."""
+    """g(x, w) = sum_b c_b(x) φ_b(w), with one output or several.
+
+    Parameters
+    ----------
+    network : MLP
+        c.
+    outputs : int
+        How many outputs g has.
+    precision : float
+        How firm the prior on the weights of the network is.
+    """
 
     network: MLP
     outputs: int = eqx.field(static=True)
@@ -56,7 +66,23 @@ class Surface(Stored):
         precision: float,
         hidden: tuple[int, ...] = HIDDEN,
     ) -> "Surface":
-        """Near zero, for inputs of `input_rows` dense features and category levels together."""
+        """Near zero, for inputs of `input_rows` dense features and category levels together.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        input_rows : int
+            The number of dense features and category levels together.
+        latent_dim : int
+            D_w.
+        outputs : int
+            How many outputs g has.
+        precision : float
+            How firm the prior on the weights of the network is.
+        hidden : tuple of int, default=(32,)
+            The widths of the hidden layers.
+        """
         count = BUMPS[latent_dim] ** latent_dim if latent_dim in BUMPS else 1 + latent_dim
         network = MLP.create(key, (input_rows, *hidden, outputs * count), last_scale=0.01)
         return cls(network, outputs, precision)

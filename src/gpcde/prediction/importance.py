@@ -16,11 +16,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from scipy.special import logsumexp
 
 from ..inference.posterior import VariationalPosterior
+from ..model.climbing import climb
 from ..model.gaussians import Gaussian
 from ..model.inputs import Inputs
 from ..model.model import Model
@@ -55,7 +55,30 @@ def importance_log_density(
     fit_steps: int = 100,
     seed: int = 0,
 ) -> Estimate:
-    """log p(y_n|x_n) from `draws` draws of a q that was fitted to each row in `fit_steps` steps."""
+    """log p(y_n|x_n) from `draws` draws of a q that was fitted to each row in `fit_steps` steps.
+
+    Parameters
+    ----------
+    model : Model
+        The trained model, its latents with a recognition network.
+    posterior : VariationalPosterior
+        Its q(u).
+    x : Inputs
+        The inputs.
+    y : array of shape (n, D_y)
+        The outputs.
+    draws : int, default=100
+        Draws a row.
+    fit_steps : int, default=100
+        Steps by which q is fitted to each row.
+    seed : int, default=0
+        Of the draws.
+
+    Returns
+    -------
+    Estimate
+        `log_density`, and `effective`, how many draws' worth each estimate is, both of shape (n,).
+    """
     if draws < 1 or fit_steps < 0:
         raise ValueError(f"draws must be at least 1 and fit_steps not negative, got {draws!r} and {fit_steps!r}")
     if not len(y):
@@ -110,24 +133,17 @@ def _fitted(
     model, (x, y) = predictor.model, rows
     key, other = jax.random.split(key)
     begin = _first(other, predictor, rows)
-    adam = optax.scale_by_adam()
 
-    def bound(parameters: tuple[Array, Array], key: PRNGKeyArray) -> Array:
+    def bound(parameters: tuple[Array, Array], step: Array) -> Array:
         mean, log_std = parameters
         proposal = Gaussian(mean, jnp.exp(log_std))
-        v = proposal.at(jax.random.normal(key, (len(y), DRAWS, mean.shape[1])))
+        draws = jax.random.normal(jax.random.fold_in(key, step), (len(y), DRAWS, mean.shape[1]))
+        v = proposal.at(draws)
         dim = model.latents.dim
         log_joint = predictor.log_likelihood(x, y, v[..., :dim], v[..., dim:]) + model.prior.log_ratio(x, v[..., :dim])
         return (log_joint.mean(1) - proposal.kl()).sum()
 
-    def body(i: Array, carry: tuple[tuple[Array, Array], optax.OptState]) -> tuple[tuple[Array, Array], optax.OptState]:
-        parameters, state = carry
-        gradient = jax.grad(bound)(parameters, jax.random.fold_in(key, i))
-        updates, state = adam.update(gradient, state)
-        rate = RATE * 0.1 ** (i / jnp.maximum(steps, 1))
-        return jax.tree.map(lambda p, u: p + rate * u, parameters, updates), state
-
-    (mean, log_std), _ = jax.lax.fori_loop(0, steps, body, (begin, adam.init(begin)))
+    mean, log_std = climb(bound, begin, steps, lambda step: RATE * 0.1 ** (step / jnp.maximum(steps, 1)))
     return Gaussian(mean, jnp.exp(log_std))
 
 

@@ -21,7 +21,24 @@ ROWS_AT_ONCE = 1024
 
 
 def infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.ndarray, "n D"]) -> LatentPosterior:
-    """q(w_n) of new data points, given the trained model."""
+    """q(w_n) of new data points, given the trained model.
+
+    Parameters
+    ----------
+    model : Model
+        The trained model.
+    posterior : VariationalPosterior
+        Its q(u).
+    x : Inputs
+        The inputs.
+    y : array of shape (n, D_y)
+        The outputs.
+
+    Returns
+    -------
+    LatentPosterior
+        A row for each data point.
+    """
     with scope():
         blocks = [(_infer(model, posterior, *part), n) for part, n in in_blocks((x, y), ROWS_AT_ONCE)]
     parts = [jax.tree.map(np.asarray, part)._replace(nodes=None) for part, _ in blocks]

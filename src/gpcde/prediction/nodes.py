@@ -14,7 +14,17 @@ LINE, CLOUD = 101, 1024
 
 
 class Nodes(NamedTuple):
-    """Latents w_k, their log weights under N(0, I), and standard normal draws for A x where that is uncertain."""
+    """Latents w_k, their log weights under N(0, I), and standard normal draws for A x where that is uncertain.
+
+    Parameters
+    ----------
+    w : array of shape (k, D_w)
+        The latents.
+    log_weight : array of shape (k,)
+        Their log weights.
+    context : array of shape (k, c), default=None
+        The draws for A x.
+    """
 
     w: Float[AnyArray, "k d"]
     log_weight: Float[AnyArray, " k"]
@@ -22,7 +32,19 @@ class Nodes(NamedTuple):
 
     @classmethod
     def for_model(cls, model: Model, line: int = LINE, cloud: int = CLOUD, uncertain: bool = True) -> "Nodes":
-        """Enough for this model; not `uncertain` where its A is to be taken as it is."""
+        """Enough for this model.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        line : int, default=101
+            How many, evenly spaced, along one latent.
+        cloud : int, default=1024
+            How many, quasi-random, in more dimensions; a power of two.
+        uncertain : bool, default=True
+            Whether A is drawn where it is uncertain, or taken as it is.
+        """
         dim, width = model.latents.dim, model.input_map.draw_dim if uncertain else 0
         if not dim and not width:
             return cls(np.zeros((1, 0)), np.zeros(1))

@@ -31,7 +31,21 @@ FEATURES = 1024
 
 
 class Path(eqx.Module):
-    """One draw: the model with its uncertain parts drawn, and f along it."""
+    """One draw: the model with its uncertain parts drawn, and f along it.
+
+    Parameters
+    ----------
+    model : Model
+        The model, its parts drawn.
+    frequencies : array of shape (D_h, F)
+        Of the random features of the prior.
+    weights : array of shape (2 F, L)
+        ω, the weights of their cosines and sines.
+    correction : array of shape (M, L)
+        The weights of k(h, Z), which make the draw one of the posterior.
+    directions : Directions or None
+        The directions of P; None where P is the identity.
+    """
 
     model: Model
     frequencies: Float[Array, "h F"]
@@ -67,7 +81,22 @@ def _features(h: Float[Array, "n h"], frequencies: Float[Array, "h F"]) -> Float
 
 @compiled
 def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) -> Path:
-    """A draw of everything that is uncertain."""
+    """A draw of everything that is uncertain.
+
+    Parameters
+    ----------
+    key : PRNG key
+        Of the draw.
+    model : Model
+        The trained model; its kernel is stationary, or a product of such.
+    posterior : VariationalPosterior
+        Its q(u).
+
+    Returns
+    -------
+    Path
+        One function of (x, w).
+    """
     keys = jax.random.split(key, 5)
     model = wide(model)
     q = posterior.resolve(model.mixing, model.noise_variance)

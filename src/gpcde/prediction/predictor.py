@@ -37,7 +37,21 @@ NUMBERS_AT_ONCE = 2**23
 
 
 class Mixture(NamedTuple):
-    """sum_k π_nk N(mean_nk, ·): variances along the columns of `basis` (None: the axes), `outside` in all others."""
+    """sum_k π_nk N(mean_nk, ·): variances along the columns of `basis` (None: the axes), `outside` in all others.
+
+    Parameters
+    ----------
+    log_weight : array of shape (n, k) or (1, k)
+        log π.
+    mean : array of shape (n, k, L)
+        The means, in the coordinates of `basis`.
+    variance : array of shape (n, k, L) or (n, k, 1)
+        The variances along them.
+    basis : array of shape (D_y, L) or None
+        Orthonormal columns.
+    outside : array of shape (n, k)
+        The variance in every direction outside of them.
+    """
 
     log_weight: Float[Array, "#n k"]
     mean: Float[Array, "n k L"]
@@ -75,7 +89,40 @@ class Mixture(NamedTuple):
 
 
 class Predictor(eqx.Module):
-    """A trained model with all that prediction computes once: moments of f from q(u), and the directions of P."""
+    """A trained model with all that prediction computes once: moments of f from q(u), and the directions of P.
+
+    Parameters
+    ----------
+    model : Model
+        The trained model.
+    moments : FunctionMoments
+        What makes means and variances of f of kernel rows.
+    rotation : array of shape (L, L)
+        By which f is rotated where its variances are told.
+    directions : Directions or None
+        The directions of P; None where P is the identity.
+    nodes : Nodes
+        The latents that a prediction is a mixture over.
+
+    Examples
+    --------
+    >>> import gpcde
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> from gpcde.inference import Statistics
+    >>> from gpcde.model import RBF, Concatenate, ConstantNoise, FreeForm, Identity, Model, make_inputs
+    >>> from gpcde.prediction import Predictor
+    >>> rng = np.random.default_rng(0)
+    >>> with gpcde.scope():
+    ...     places = jnp.asarray(rng.standard_normal((5, 2)))
+    ...     model = Model(RBF.create(2), places, Concatenate(1), FreeForm.create(), Identity(1), ConstantNoise.create())
+    ...     predictor = Predictor.create(model, Statistics.prior(5, 1))
+    >>> x = make_inputs(rng.standard_normal((3, 1)))
+    >>> predictor.log_density(x, np.zeros((3, 1))).shape
+    (3,)
+    >>> predictor.mixture(x).mean.shape
+    (3, 101, 1)
+    """
 
     model: Model
     moments: FunctionMoments
@@ -85,7 +132,17 @@ class Predictor(eqx.Module):
 
     @classmethod
     def create(cls, model: Model, posterior: VariationalPosterior, nodes: Nodes | None = None) -> "Predictor":
-        """From a trained model and its q(u); the nodes are chosen for the model unless given."""
+        """From a trained model and its q(u).
+
+        Parameters
+        ----------
+        model : Model
+            The trained model.
+        posterior : VariationalPosterior
+            Its q(u).
+        nodes : Nodes, default=None
+            The latents that a prediction is a mixture over; None: chosen for the model.
+        """
         with scope():
             return _predictor(model, posterior, jax.tree.map(jnp.asarray, nodes or Nodes.for_model(model)))
 

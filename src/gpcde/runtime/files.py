@@ -125,8 +125,7 @@ def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMA
         cls = KNOWN.get(name)
         if cls is None:
             raise FileError(
-                f"it holds a {name}, which is not known here: import the module that defines it first, "
-                "or upgrade gpcde"
+                f"it holds a {name}, which is not known here: import the module that defines it first, or upgrade gpcde"
             )
         fields = {key: unpack(item, arrays, written) for key, item in description["fields"].items()}
         if written < FORMAT and hasattr(cls, "upgraded"):
