@@ -6,6 +6,7 @@ import importlib
 import inspect
 from typing import Any
 
+import jax
 import pytest
 
 import gpcde
@@ -29,7 +30,9 @@ def public() -> dict[str, Any]:
 
 
 PUBLIC = public()
-MODULES = sorted({value.__module__ for value in PUBLIC.values()})
+SLOW = {"gpcde.estimators.cvae", "gpcde.estimators.flow"}
+"""Modules whose examples take most of their time to compile; the estimators' own tests do the same."""
+MODULES = sorted({value.__module__ for value in PUBLIC.values()} - SLOW)
 CONSTRUCTORS = {
     f"{name}.{method}": getattr(value, method)
     for name, value in PUBLIC.items()
@@ -60,6 +63,8 @@ def parameters(value: Any) -> set[str]:
         return {field.name for field in dataclasses.fields(value) if field.init and not field.name.startswith("_")}
     if hasattr(value, "_fields"):
         return set(value._fields)
+    if inspect.isclass(value) and issubclass(value, Exception) and "__init__" not in vars(value):
+        return set()
     given = inspect.signature(value).parameters.values()
     return {p.name for p in given if p.name not in ("self", "cls") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
@@ -88,8 +93,8 @@ def test_every_parameter_is_described(name: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module: str) -> None:
-    result = doctest.testmod(importlib.import_module(module))
-    assert result.failed == 0
+    with jax.enable_x64(False):  # as a user's session is
+        assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
 def test_main_entry_points_have_examples() -> None:

@@ -359,7 +359,7 @@ def test_the_warp_starts_as_its_settings_say(dtype: str) -> None:
     rng = np.random.default_rng(0)
     x, y = make_inputs(rng.normal(size=(300, 6))), rng.normal(size=(300, 2))
     unit = next(unit for unit in taxi_units("quick") if "warp" in unit.settings)
-    settings = smaller(unit.settings)
+    settings = smaller(unit.settings) | {"warp": unit.settings["warp"]}
     settings["design"]["dtype"] = dtype
     design = fits._warped(0, x, fits.make_design(settings), settings["warp"])
     model = fits._quiet_start(0, x, y, design, settings["warp"]["noise_variance"]).model

@@ -320,7 +320,23 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
 
 def load(path: str | os.PathLike[str]) -> DensityEstimator:
-    """The model in a file that `save` wrote; a `gpcde.FileError` says what is wrong with a bad file."""
+    """The model in a file that `save` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    DensityEstimator
+        The model, as it was when it was saved.
+
+    Raises
+    ------
+    FileError
+        If it is no file of a model; the message says why.
+    """
     kind, value = files.read(path)
     try:
         model = _revived({ESTIMATOR: value})
