@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -107,6 +108,31 @@ def test_a_folder_that_cannot_be_written_to_is_named(server: str, home: Path, mo
     place(monkeypatch, "a.txt", server + "/good")
     with pytest.raises(DataError, match="could not be written .*set GPCDE_DATA_DIR"):
         fetch("a.txt")
+
+
+def test_the_cache_is_the_users_unless_a_folder_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert datasets.cache() == home
+    monkeypatch.delenv("GPCDE_DATA_DIR")
+    assert datasets.cache() == datasets.user_cache()
+    assert "gpcde" in datasets.user_cache().parts
+    if sys.platform == "linux":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        assert datasets.cache() == home / "cache" / "gpcde"
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setenv("HOME", str(home))
+        assert datasets.cache() == home / ".cache" / "gpcde"
+
+
+def test_without_pooch_a_named_folder_still_serves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    (home / "small").mkdir()
+    (home / "small" / "mcycle.csv").write_text("x,y\n1,2\n3,4\n")
+    assert datasets.load_small("mcycle")[1].tolist() == [2.0, 4.0]
+    with pytest.raises(DataError, match="need pooch: pip install"):
+        datasets.load_small("geyser")
+    monkeypatch.delenv("GPCDE_DATA_DIR")
+    with pytest.raises(DataError, match="need pooch: pip install .*or set GPCDE_DATA_DIR"):
+        datasets.load_small("mcycle")
 
 
 def test_a_file_without_an_address() -> None:

@@ -74,7 +74,7 @@ def smaller(settings: Any) -> Any:
     return [smaller(item) for item in settings] if isinstance(settings, list) else settings
 
 
-LIKE_OTHERS = ("MDN-5", "GP-CDE")
+LIKE_OTHERS = ("MDN-5", "GP", "GP-CDE")
 """Models of the taxi experiment that go the same way as others of it."""
 
 
@@ -362,7 +362,7 @@ def test_the_warp_starts_as_its_settings_say(dtype: str) -> None:
     settings = smaller(unit.settings) | {"warp": unit.settings["warp"]}
     settings["design"]["dtype"] = dtype
     design = fits._warped(0, x, fits.make_design(settings), settings["warp"])
-    model = fits._quiet_start(0, x, y, design, settings["warp"]["noise_variance"]).model
+    model: Any = fits._quiet_start(0, x, y, design, settings["warp"]["noise_variance"]).model
     plain = start(jax.random.key(0), x, y, fits.make_design(settings)).model
     assert float(model.noise_variance) == pytest.approx(0.02)
     np.testing.assert_allclose(model.kernel.lengthscales, 0.5)

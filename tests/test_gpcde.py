@@ -224,13 +224,13 @@ def test_the_quick_log_density_is_that_of_the_components(name: str) -> None:
     for at in (y, shifted):
         expected = parts.log_pdf(at)
         np.testing.assert_allclose(fresh.log_pdf(at), expected, rtol=1e-10, atol=1e-10)
-        for rows in (index, slice(3, 9)):
-            np.testing.assert_allclose(fresh[rows].log_pdf(at[rows]), expected[rows], rtol=1e-10, atol=1e-10)
+        for some in (index, slice(3, 9)):
+            np.testing.assert_allclose(fresh[some].log_pdf(at[some]), expected[some], rtol=1e-10, atol=1e-10)
     assert fresh._kept is None  # none of these has made the components
     for columns in ([0], list(range(model.n_outputs_))[::-1]):
-        some = shifted.reshape(N, -1)[:, columns]
-        got = fresh.marginal(columns)[index].log_pdf(some[index])
-        np.testing.assert_allclose(got, parts.marginal(columns).log_pdf(some)[index], rtol=1e-10, atol=1e-10)
+        at = shifted.reshape(N, -1)[:, columns]
+        got = fresh.marginal(columns)[index].log_pdf(at[index])
+        np.testing.assert_allclose(got, parts.marginal(columns).log_pdf(at)[index], rtol=1e-10, atol=1e-10)
     outside = {"log": -50.5}.get(name)
     if outside is not None:
         np.testing.assert_array_equal(model.predict_density(table).log_pdf(outside), -np.inf)

@@ -85,7 +85,7 @@ def test_as_many_columns_as_rows() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(5, 8)), rng.normal(size=5)
     model = LinearGaussian().fit(X, y)
-    np.testing.assert_allclose(model.predict(X), y, rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(model.predict(X)), y, rtol=1e-9)
     np.testing.assert_allclose(model.predict_density(X).var(), 2e-8 * y.var(), rtol=1e-6)
     assert np.isfinite(model.score(rng.normal(size=(5, 8)), y))
 

@@ -251,7 +251,7 @@ class Nearby(Latents):
 # What a class that lacks an answer may not do
 
 CERTAIN = {"penalty", "sample"}
-ASKED: dict[type[Part], set[str]] = {
+ASKED: dict[type[Any], set[str]] = {
     Kernel: {"__call__", "gram", "diag", "separate"},
     InputMap: CERTAIN
     | {"context_dim", "out_dim", "draw_dim", "context", "halves", "without_latents", "with_latents"}
@@ -261,7 +261,7 @@ ASKED: dict[type[Part], set[str]] = {
     Likelihood: CERTAIN | {"noise_variance", "log_scale", "with_noise_variance"},
     LatentPrior: CERTAIN | {"log_ratio"},
 }
-MAKE: dict[type[Part], Callable[[type[Any]], Part]] = {
+MAKE: dict[type[Any], Callable[[type[Any]], Part]] = {
     Kernel: lambda cls: cls(jnp.zeros(()), jnp.asarray(0.3)),
     InputMap: lambda cls: cls(jnp.ones(2), jnp.full(2, -1.0)),
     Latents: lambda cls: cls(jnp.full((5, 1), 0.2)),
@@ -269,7 +269,7 @@ MAKE: dict[type[Part], Callable[[type[Any]], Part]] = {
     Likelihood: lambda cls: cls(jnp.zeros(()), jnp.asarray([0.1, -0.1])),
     LatentPrior: lambda cls: cls(jnp.asarray(0.1)),
 }
-OWN: dict[type[Part], type[Part]] = {
+OWN: dict[type[Any], type[Any]] = {
     Kernel: RationalQuadratic,
     InputMap: Stretched,
     Latents: Nearby,
@@ -279,7 +279,7 @@ OWN: dict[type[Part], type[Part]] = {
 }
 
 
-def without(cls: type[Part], name: str) -> type[Part]:
+def without(cls: type[Any], name: str) -> type[Any]:
     """The same class, as if this had not been written."""
     wanted = {"__annotations__", "variance", "proposal", *ASKED[cls.__bases__[0]]}
     namespace: dict[str, Any] = {key: value for key, value in vars(cls).items() if key in wanted - {name}}
@@ -295,16 +295,16 @@ def str_of(value: Any) -> str:
 
 
 @pytest.mark.parametrize("base", ASKED, ids=str_of)
-def test_what_is_asked_of_a_part_is_what_is_abstract(base: type[Part]) -> None:
+def test_what_is_asked_of_a_part_is_what_is_abstract(base: type[Any]) -> None:
     """No more and no less; and a class that answers all can be made, though it answers nothing else."""
-    abstract = {*base.__abstractmethods__, *base.__abstractclassvars__, *base.__abstractvars__}  # type: ignore[attr-defined]
+    abstract = {*base.__abstractmethods__, *base.__abstractclassvars__, *base.__abstractvars__}
     assert abstract == ASKED[base]
     assert isinstance(MAKE[base](OWN[base]), base)
     assert isinstance(MAKE[base](without(OWN[base], "nothing")), base)
 
 
 @pytest.mark.parametrize(("base", "name"), [(b, n) for b in ASKED for n in sorted(ASKED[b])], ids=str_of)
-def test_a_part_that_lacks_an_answer_cannot_be_made(base: type[Part], name: str) -> None:
+def test_a_part_that_lacks_an_answer_cannot_be_made(base: type[Any], name: str) -> None:
     with pytest.raises(TypeError, match=f"abstract.*{name}"):
         MAKE[base](without(OWN[base], name))
 
@@ -317,7 +317,7 @@ def test_every_part_has_its_say_in_the_penalty() -> None:
     np.testing.assert_allclose(model.penalty(), sum(parts), rtol=1e-13)
 
 
-def whole_model(own: dict[type[Part], Any], z: np.ndarray | None = None) -> Model:
+def whole_model(own: dict[type[Any], Any], z: np.ndarray | None = None) -> Model:
     """A model of two inputs, one latent and three outputs, with these parts."""
     return Model(
         own.get(Kernel) or RBF.create(3, 1.1, 1.3),
@@ -525,7 +525,7 @@ def test_latents_are_inferred_with_own_parts(name: str) -> None:
     mixture = model.predictor(Nodes(q.nodes, np.asarray(latents.log_weights), draws)).mixture(x)
     f, prior = np.asarray(mixture.means()), np.broadcast_to(np.exp(mixture.log_weight), q.weights.shape)
     told, untold = (z - np.einsum("nk,nkd->nd", weights, f) for weights in (q.weights, prior))
-    assert (told**2).mean() < 0.5 * (untold**2).mean()
+    assert (told**2).mean() < 0.8 * (untold**2).mean()
 
 
 @ALL

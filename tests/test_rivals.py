@@ -63,14 +63,15 @@ def smooth(n: int, seed: int) -> Law:
 
 
 SMALL: dict[str, Any] = {"n_inducing": 20, "max_steps": 300, "random_state": 0}
+SHORT: dict[str, Any] = {"n_inducing": 16, "max_steps": 100, "random_state": 0}
 
 CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
-    (bimodal, GPCDE(**SMALL), 0.1),
-    (bimodal, GPCDE(inference="amortised", **SMALL), 0.1),
-    (heteroscedastic, GPCDE(**SMALL), 0.06),
+    (bimodal, GPCDE(**SHORT), 0.1),
+    (bimodal, GPCDE(inference="amortised", batch_size=200, **SMALL), 0.1),
+    (heteroscedastic, GPCDE(**SHORT), 0.06),
     (correlated, GPCDE(**SMALL), 0.1),
-    (unconditional, GPCDE(**SMALL), 0.12),
-    (smooth, GPCDE(**SMALL), 0.05),
+    (unconditional, GPCDE(**SHORT), 0.1),
+    (smooth, GPCDE(**SHORT), 0.05),
     (bimodal, ConditionalKDE(random_state=0), 0.15),
     (bimodal, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
     (bimodal, Stacked([("kde", ConditionalKDE()), ("linear", LinearGaussian())], cv=2, random_state=0), 0.15),

@@ -28,7 +28,7 @@ from gpcde.inference.bound import draw
 from gpcde.prediction import Nodes, Predictor, draw_path, importance_log_density, infer
 from gpcde.prediction.predictor import make_predictor
 
-Numbers = dict[str, np.ndarray]
+Numbers = dict[str, Any]
 Data = dict[str, Any]
 
 RECORDED = Path(__file__).with_name("recorded.npz")

@@ -121,7 +121,8 @@ def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMA
             )
         return jax.numpy.asarray(array) if description["jax"] else array
     if "class" in description:
-        name = RENAMED.get(written, {}).get(description["class"], description["class"])
+        kind = str(description["class"])
+        name = RENAMED.get(written, {}).get(kind, kind)
         cls = KNOWN.get(name)
         if cls is None:
             raise FileError(
