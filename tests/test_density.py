@@ -267,6 +267,20 @@ def test_a_quick_log_density_is_asked_and_is_in_the_users_units(form: str, kind:
     assert made
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_several_points_of_each_row(kind: str, outputs: int) -> None:
+    """One after the other, as draws come, also outside the support; and one point of many rows is the same."""
+    density = make("own", kind, outputs=outputs)
+    y = density.sample(4, 0)
+    y[1, 2] = -3.0
+    got = density.log_pdf_at(y)
+    assert got.shape == (N, 4)
+    for i in range(4):
+        np.testing.assert_allclose(got[:, i], density.log_pdf(y[:, i]), rtol=1e-12, atol=1e-12)
+    assert (got[1, 2] == -np.inf) == (kind != "identity")
+
+
 def test_no_rows_have_no_log_density() -> None:
     """Neither by the quick way nor by the components."""
     c = make_components("axes")
@@ -320,6 +334,8 @@ def test_shapes_follow_those_of_y() -> None:
         (lambda d: d.log_pdf(np.zeros((N, D + 1))), r"5 rows of this density and 3 columns, got shape \(5, 4\)"),
         (lambda d: d.cdf(np.zeros(N + 1)), r"got shape \(6,\)"),
         (lambda d: d.crps(np.array([[0.0] * D, [0, np.nan, 0], *[[0.0] * D] * 3])), "NaN, first in row 1"),
+        (lambda d: d.log_pdf_at(np.zeros((N, D))), r"points of 3 numbers for each of the 5 rows, got shape \(5, 3\)"),
+        (lambda d: d.log_pdf_at(np.zeros((N + 1, 2, D))), "each of the 5 rows"),
         (lambda d: d.pdf_grid(np.zeros(4)), r"matrix with 3 columns, got shape \(4,\)"),
         (lambda d: d.pdf_grid([[0.0, 0.0, 0.0], [0.0, np.nan, 0.0]]), "NaN, first in row 1"),
         (lambda d: d.quantile(1.1), "between 0 and 1, got 1.1"),

@@ -38,7 +38,14 @@ def plainly(
     return kernel.expectations(mean, covariance, z, jnp.ones(len(mean)) if weight is None else weight)
 
 
-expectations = compiled(plainly)
+_expected = compiled(plainly)
+
+
+def expectations(
+    kernel: Kernel, mean: jax.Array, covariance: jax.Array, z: jax.Array, weight: jax.Array | None = None
+) -> Expectations:
+    """The same, compiled once for all weights."""
+    return _expected(kernel, mean, covariance, z, jnp.ones(len(mean)) if weight is None else weight)
 
 
 def problem(n: int, m: int, full: bool, seed: int = 0, d: int = 3) -> tuple[jax.Array, jax.Array, jax.Array]:

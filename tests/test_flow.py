@@ -62,6 +62,14 @@ def test_samples_follow_the_density() -> None:
             assert (own <= at).mean() == pytest.approx(np.interp(at, grid, below), abs=0.02)
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_several_points_of_each_row(outputs: int) -> None:
+    density = fitted(outputs).predict_density([[-0.9], [0.3]])
+    draws = density.sample(3, 0)
+    expected = np.stack([density.log_pdf(draws[:, i]) for i in range(3)], axis=1)
+    np.testing.assert_allclose(density.log_pdf_at(draws), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_rows_have_noise_of_their_own() -> None:
     """Of equal rows as of others; and a seed tells what it is."""
     density = fitted(1).predict_density([[0.5]] * 300)

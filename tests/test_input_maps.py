@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gpcde.model.input_maps import Bend, Concatenate, Ignore, InputMap, Project, Warp
+from gpcde.model.input_maps import Bend, Concatenate, Features, Ignore, InputMap, Project, Warp
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.kernels import RBF, Kernel, Matern32
 from gpcde.model.latents import FreeForm
@@ -149,6 +149,29 @@ def test_ignored_inputs_leave_no_context() -> None:
     map_ = Ignore()
     assert map_.context(x, jnp.zeros((4, 0))).shape == (4, map_.context_dim) == (4, 0)
     assert [moment.shape for moment in map_.moments(x)] == [(4, 0), (4, 0)]
+
+
+def test_features_are_the_inputs_plus_a_network_of_them() -> None:
+    """Written out; near the inputs at the start; certain, and the plain map as long as there are no latents."""
+    dense = np.random.default_rng(5).normal(size=(4, 3))
+    x, start = make_inputs(dense), Features.create(jax.random.key(0), 3, (6,), precision=0.4)
+    assert 0 < float(jnp.abs(start.context(x, jnp.zeros((4, 0))) - dense).max()) < 0.5
+    rng = np.random.default_rng(6)
+    map_ = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start)
+    (first, last), (one, two) = map_.network.weights, map_.network.biases
+    expected = dense + np.tanh(dense @ np.asarray(first) + np.asarray(one)) @ np.asarray(last) + np.asarray(two)
+    for context in (map_.context(x, jnp.zeros((4, 0))), map_.moments(x)[0]):
+        np.testing.assert_allclose(context, expected, rtol=1e-11)
+    np.testing.assert_array_equal(map_.moments(x)[1], 0)
+    assert (map_.context_dim, map_.out_dim(2), map_.draw_dim) == (3, 5, 0)
+    assert isinstance(map_.without_latents(), Concatenate)
+    assert map_.with_latents(Concatenate(3)) is map_
+
+    def log_prior(map_: Features) -> float:
+        weights = [np.asarray(w) for w in map_.network.weights]
+        return sum(float(norm.logpdf(w, 0, (0.4 * len(w)) ** -0.5).sum()) for w in weights)
+
+    np.testing.assert_allclose(map_.penalty() - start.penalty(), log_prior(start) - log_prior(map_), rtol=1e-11)
 
 
 def test_concatenate_refuses_categories_with_a_way_out() -> None:

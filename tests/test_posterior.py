@@ -325,8 +325,11 @@ def test_the_optimum_is_the_maximum_over_all_joint_gaussians(kind: str) -> None:
         assert float(other) < float(top) - 1e-8
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["no latents", "known latents"])
-@pytest.mark.parametrize("kind", ["identity", "two columns"])
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("identity", False), ("identity", True), ("two columns", True)],
+    ids=["no latents", "known latents", "known latents, two columns"],
+)
 def test_where_the_noise_varies_a_full_natural_step_reaches_the_optimum(kind: str, known: bool) -> None:
     """With σ² s(x, w): G = Σ a aᵀ / s and H = Σ a yᵀ / s, rows weighed, and no q(u) near it has a better bound."""
     model, batch, local = make_problem(kind, GaussianLatents(None, 1, "draws", 1) if known else NoLatents())

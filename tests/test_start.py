@@ -15,8 +15,10 @@ from gpcde.inference.posterior import Statistics
 from gpcde.inference.schedule import Geometric
 from gpcde.inference.start import start
 from gpcde.inference.training import State, Trainer, train
+from gpcde.model.input_maps import Features
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.latents import GaussianLatents
+from gpcde.model.likelihood import VaryingNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
 
 
@@ -186,6 +188,24 @@ def test_start_does_not_grow_with_the_data() -> None:
     assert isinstance(state.posterior, Statistics)
     total = float(jnp.trace(state.posterior.G)) / 1_000_000
     assert 0.1 < total / float(state.model.kernel.diag(jnp.zeros((1, 4)))[0]) <= 1.001
+
+
+def test_without_latents_noise_and_features_are_as_designed() -> None:
+    """They are not those of the first steps, and what varies is learnt: y is the wider the larger x is."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-1.7, 1.7, (60, 1))
+    y = np.exp(x) * rng.standard_normal((60, 1))
+    inputs, y = make_inputs(x), y / y.std()
+    design = Design("none", inducing=8, likelihood="varying", input_map="features")
+    state = start(jax.random.key(0), inputs, y, design)
+    assert isinstance(state.model.input_map, Features)
+    trainer = Trainer.create(60, 0.02, 1.0)
+    state, records = train(trainer, jax.random.key(0), state, whole(inputs, y), 100, 60)
+    assert records[0].bound < records[1].bound
+    assert isinstance(state.model.likelihood, VaryingNoise)
+    log_scale = state.model.likelihood.log_scale(inputs, jnp.zeros((1, 1, 0)))
+    assert np.corrcoef(x[:, 0], np.asarray(log_scale)[:, 0])[0, 1] > 0.9
+    assert np.ptp(log_scale) > 1
 
 
 def test_rows_that_count_twice_are_two_rows_to_the_start() -> None:

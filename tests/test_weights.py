@@ -200,7 +200,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "too few": (np.ones(N - 1), rf"sample_weight must be a vector of {N} numbers, one a row, got shape \({N - 1},\)"),
     "a matrix": (np.ones((N, 1)), rf"vector of {N} numbers, one a row, got shape \({N}, 1\)"),
     "one number": (2.0, r"vector of 48 numbers, one a row, got shape \(\)"),
-    "all 0": (np.zeros(N), "sample_weight is 0 in every row"),
+    "all 0": (np.zeros(N), "sample_weight is zero in every row: nothing is left"),
     "text": (["heavy"] * N, "sample_weight must be a vector of 48 numbers, one a row: .*heavy"),
 }
 

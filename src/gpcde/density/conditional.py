@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr
@@ -230,16 +230,44 @@ class ConditionalDensity:
         array of shape (n,)
             -inf outside the support of a transformed y.
         """
-        z = self._transform.to_standard(self._outputs(y))
-        inside = np.isfinite(z).all(1)
-        safe = np.where(inside[:, None], z, 0.0)
-        if self._kept is None and self._source.log_pdf is not None and len(self):
-            out = self._source.log_pdf(np.arange(len(self)), safe) - self._transform.log_slope(safe).sum(1)
-        else:
-            out = np.empty(len(self))
-            for rows, c in self._blocks():
-                out[rows] = log_pdf_outside(c, self._transform, safe[rows, None])[:, 0]
+        y = self._outputs(y)
+        if self._kept is not None or self._source.log_pdf is None or not len(self):
+            return self.log_pdf_at(y[:, None])[:, 0]
+        inside, z = self._inside(y)
+        out = self._source.log_pdf(np.arange(len(self)), z) - self._transform.log_slope(z).sum(1)
         return np.where(inside, out, -np.inf)
+
+    def log_pdf_at(self, y: Numbers) -> Float[np.ndarray, "n g"]:
+        """The joint log density at several points of each row.
+
+        Parameters
+        ----------
+        y : array of shape (n, g) or (n, g, D)
+            As `sample` gives them.
+
+        Returns
+        -------
+        array of shape (n, g)
+            -inf outside the support of a transformed y.
+        """
+        points = np.asarray(y, float)
+        points = points[..., None] if points.ndim == 2 and self.n_outputs == 1 else points
+        if points.ndim != 3 or (len(points), points.shape[2]) != (len(self), self.n_outputs):
+            raise ValueError(
+                f"y must have points of {self.n_outputs} numbers for each of the {len(self)} rows, got shape "
+                f"{np.shape(y)}"
+            )
+        inside, z = self._inside(points)
+        out = np.empty(points.shape[:2])
+        for rows, c in self._blocks(points.shape[1]):
+            out[rows] = log_pdf_outside(c, self._transform, z[rows])
+        return np.where(inside, out, -np.inf)
+
+    def _inside(self, y: Float[np.ndarray, "*n D"]) -> tuple[Bool[np.ndarray, "*n"], Float[np.ndarray, "*n D"]]:
+        """Which points the support holds, and all in standard units; in place of those outside, any inside."""
+        z = self._transform.to_standard(y)
+        inside = np.isfinite(z).all(-1)
+        return inside, np.where(inside[..., None], z, 0.0)
 
     def pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
         """p(y_n|x_n), joint over the outputs; as `log_pdf`."""
@@ -264,15 +292,7 @@ class ConditionalDensity:
             raise ValueError(f"points must be a matrix with {self.n_outputs} columns, got shape {np.shape(points)}")
         if np.isnan(grid).any():
             raise ValueError(f"points hold NaN, first in row {int(np.isnan(grid).any(1).argmax())}")
-        z = self._transform.to_standard(grid)
-        inside = np.isfinite(z).all(1)
-        out = np.zeros((len(self), len(grid)))
-        if inside.any():
-            safe = z[inside][None]
-            for rows, c in self._blocks(int(inside.sum())):
-                at = np.broadcast_to(safe, (c.n_rows, *safe.shape[1:]))
-                out[rows, inside] = np.exp(log_pdf_outside(c, self._transform, at))
-        return out
+        return np.exp(self.log_pdf_at(np.broadcast_to(grid, (len(self), *grid.shape))))
 
     def cdf(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
         """P(Y_j <= y_nj | x_n), of each output by itself.

@@ -153,7 +153,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             row = int(bad.argmax())
             raise ValueError(f"sample_weight must be finite and not negative, but is {weight[row]:g} in row {row}")
         if not weight.any():
-            raise ValueError("sample_weight is 0 in every row, which leaves nothing to count")
+            raise ValueError("sample_weight is zero in every row: nothing is left to count")
         return weight
 
     def _learn_tables(

@@ -6,17 +6,20 @@ T is a stack of masked autoregressive layers of rational quadratic splines whose
 answer is no mixture of Gaussians: `SampledDensity` has `log_pdf` and `sample`, and all else follows from samples.
 """
 
+from functools import cache
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flowjax.bijections import RationalQuadraticSpline
 from flowjax.distributions import Normal
 from flowjax.flows import masked_autoregressive_flow
 from flowjax.train import fit_to_data
-from jaxtyping import Float
+from flowjax.train.losses import MaximumLikelihoodLoss
+from jaxtyping import Float, PRNGKeyArray
 
 from ..density.conditional import check_level, check_quantiles, check_size
 from ..density.transforms import OutputTransform
@@ -24,9 +27,13 @@ from ..model.inputs import Numbers, one_hot
 from ..model.quadrature import quasi_random
 from ..runtime.precision import scope
 from .base import DensityEstimator, seed_of
+from .network_training import evaluated
 
 DRAWS = 1024
 """Samples of every row from which moments, quantiles and scores follow."""
+
+ROWS_AT_ONCE = 2**16
+"""How many points the flow takes together."""
 
 
 class SampledDensity:
@@ -69,12 +76,28 @@ class SampledDensity:
         array of shape (n,)
             -inf outside the support of a transformed y.
         """
-        z = self._transform.to_standard(np.asarray(y, float).reshape(len(self), self.n_outputs))
+        return self.log_pdf_at(np.asarray(y, float).reshape(len(self), 1, self.n_outputs))[:, 0]
+
+    def log_pdf_at(self, y: Numbers) -> Float[np.ndarray, "n g"]:
+        """The joint log density at several points of each row.
+
+        Parameters
+        ----------
+        y : array of shape (n, g) or (n, g, D)
+            As `sample` gives them.
+
+        Returns
+        -------
+        array of shape (n, g)
+            -inf outside the support of a transformed y.
+        """
+        points = np.asarray(y, float).reshape(len(self), -1, self.n_outputs)
+        z = self._transform.to_standard(points.reshape(-1, self.n_outputs))
         inside = np.isfinite(z).all(1)
         safe = np.where(inside[:, None], z, 0.0)
-        with scope():
-            logs = np.asarray(_log_prob(self._flow, jnp.asarray(safe), jnp.asarray(self._x)))
-        return np.where(inside, logs - self._transform.log_slope(safe).sum(1), -np.inf)
+        logs = evaluated(self._flow, _log_prob, safe, np.repeat(self._x, points.shape[1], axis=0), most=ROWS_AT_ONCE)
+        out = np.where(inside, logs - self._transform.log_slope(safe).sum(1), -np.inf)
+        return out.reshape(points.shape[:2])
 
     def pdf(self, y: Numbers) -> Float[np.ndarray, " n"]:
         """p(y_n|x_n), joint over the outputs; as `log_pdf`."""
@@ -100,8 +123,7 @@ class SampledDensity:
         return self._drawn(rng.standard_normal((len(self), size, self.n_outputs)))
 
     def _drawn(self, noise: Float[np.ndarray, "n s D"]) -> np.ndarray:
-        with scope():
-            z = np.asarray(_forward(self._flow, jnp.asarray(noise), jnp.asarray(self._x)))
+        z = evaluated(self._flow, _forward, noise, self._x, most=ROWS_AT_ONCE // noise.shape[1])
         y = self._transform.from_standard(z)
         return y[..., 0] if self._flat else y
 
@@ -225,6 +247,36 @@ def _forward(flow: Any, noise: Any, x: Any) -> Any:
     return jax.vmap(lambda es, c: jax.vmap(lambda e: flow.bijection.transform(e, c))(es))(noise, x)
 
 
+def _make_flow(key: PRNGKeyArray, outputs: int, features: int, layers: int, width: int, knots: int) -> Any:
+    """A flow that does nothing yet."""
+    return masked_autoregressive_flow(
+        key,
+        base_dist=Normal(jnp.zeros(outputs)),
+        transformer=RationalQuadraticSpline(knots=knots, interval=5),
+        cond_dim=features,
+        flow_layers=layers,
+        nn_width=width,
+    )
+
+
+# functions made once: what is compiled for a flow then serves every other of its sizes
+
+
+@cache
+def _frame(*sizes: int) -> Any:
+    """What of a flow is no array."""
+    with scope():
+        return eqx.partition(_make_flow(jax.random.key(0), *sizes), eqx.is_array)[1]
+
+
+@cache
+def _adam(learning_rate: float) -> optax.GradientTransformation:
+    return optax.adam(learning_rate)
+
+
+LOSS = MaximumLikelihoodLoss()
+
+
 class Flow(DensityEstimator):
     """A conditional normalising flow: y = T(e; x), e ~ N(0, I), T a stack of autoregressive splines.
 
@@ -328,11 +380,13 @@ class Flow(DensityEstimator):
         with scope():
             key = jax.random.key(seed)
             features = one_hot(x, sum(self.features_.levels))
+            arrays, _ = eqx.partition(_make_flow(key, *self._sizes(features.shape[1])), eqx.is_array)
             flow, _ = fit_to_data(
                 key,
-                self._flow(features.shape[1], key),
+                eqx.combine(arrays, _frame(*self._sizes(features.shape[1]))),
                 (jnp.asarray(z), jnp.asarray(features)),
-                learning_rate=self.learning_rate,
+                optimizer=_adam(self.learning_rate),
+                loss_fn=LOSS,
                 max_epochs=self.max_epochs,
                 max_patience=self.patience,
                 batch_size=min(self.batch_size, len(z)),
@@ -341,17 +395,6 @@ class Flow(DensityEstimator):
             )
             self.leaves_ = [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(flow, eqx.is_array))]
         return self
-
-    def _flow(self, features: int, key: Any) -> Any:
-        """A flow that does nothing yet."""
-        return masked_autoregressive_flow(
-            key,
-            base_dist=Normal(jnp.zeros(self.n_outputs_)),
-            transformer=RationalQuadraticSpline(knots=self.knots, interval=5),
-            cond_dim=features,
-            flow_layers=self.layers,
-            nn_width=self.width,
-        )
 
     def predict_density(self, X: Any) -> SampledDensity:  # type: ignore[override]
         """The conditional densities p(y|x) of the rows of X.
@@ -372,11 +415,15 @@ class Flow(DensityEstimator):
             return SampledDensity(self._trained(features.shape[1]), features, self.transform_, self.flat_)
 
     def _trained(self, features: int) -> Any:
-        arrays, rest = eqx.partition(self._flow(features, jax.random.key(0)), eqx.is_array)
+        sizes = self._sizes(features)
+        arrays, _ = eqx.partition(_make_flow(jax.random.key(0), *sizes), eqx.is_array)
         blank, tree = jax.tree.flatten(arrays)
         if [leaf.shape for leaf in blank] != [leaf.shape for leaf in self.leaves_]:
             raise ValueError("its arrays do not fit its flow")
-        return eqx.combine(jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in self.leaves_]), rest)
+        return eqx.combine(jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in self.leaves_]), _frame(*sizes))
+
+    def _sizes(self, features: int) -> tuple[int, int, int, int, int]:
+        return self.n_outputs_, features, self.layers, self.width, self.knots
 
     def _restored(self) -> None:
         with scope():

@@ -76,10 +76,10 @@ def train_network(
     return jax.tree.map(np.asarray, best), best_epoch, best_score
 
 
-def evaluated(network: N, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
+def evaluated(network: Any, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
     """function(network, *rows) of any number of rows, block by block, as NumPy arrays."""
     with scope():
-        network = jax.tree.map(jnp.asarray, network)
+        network = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, network)
         blocks = []
         for part, count in in_blocks(rows, most):
             answer = function(network, *jax.tree.map(jnp.asarray, part))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+TOGETHER = 50
+"""How many draws of a row are looked at together."""
+
+
 @runtime_checkable
 class Density(Protocol):
     """What calibration asks of a density: `ConditionalDensity` has it, and so do densities known by their samples."""
@@ -29,6 +33,8 @@ class Density(Protocol):
     def n_outputs(self) -> int: ...
 
     def log_pdf(self, y: Numbers) -> np.ndarray: ...
+
+    def log_pdf_at(self, y: Numbers) -> np.ndarray: ...
 
     def cdf(self, y: Numbers) -> np.ndarray: ...
 
@@ -118,12 +124,10 @@ def hpd_pit(
         Uniform where the density is right.
     """
     rng = np.random.default_rng(random_state)
-    at = density.log_pdf(y)
-    above = np.zeros(len(density))
-    for _ in range(draws // 50 or 1):
-        sample = density.sample(50, rng).reshape(len(density), 50, density.n_outputs)
-        above += np.mean([density.log_pdf(sample[:, i]) >= at for i in range(50)], axis=0)
-    return above / (draws // 50 or 1)
+    at = density.log_pdf(y)[:, None]
+    rounds = draws // TOGETHER or 1
+    above = [(density.log_pdf_at(density.sample(TOGETHER, rng)) >= at).mean(1) for _ in range(rounds)]
+    return np.mean(above, axis=0)
 
 
 class Coverage(NamedTuple):

@@ -204,7 +204,7 @@ class Design:
         """g(x, w), near zero; more inputs need a firmer prior."""
         rows = self.input_rows(x)
         firm = 0.3 * max(rows, 1) ** 0.4 if self.surface_precision is None else self.surface_precision
-        return Surface.create(key, rows, self.latent_dim, 1, firm)
+        return Surface.create(key, rows, 0 if self.inference == "none" else self.latent_dim, 1, firm)
 
     def make_input_map(self, key: PRNGKeyArray, x: Inputs, y: Float[np.ndarray, "n D"]) -> InputMap:
         """h = map(x, w); where there is an A, its start is learnt from these rows."""

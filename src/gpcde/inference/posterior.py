@@ -72,6 +72,11 @@ class FunctionMoments(eqx.Module):
     ) -> tuple[Float[Array, "n L"], Float[Array, "n #L"]]:
         """Means of f (as they are) and variances (rotated) from k(h, Z) and k(h, h)."""
 
+    @property
+    @abc.abstractmethod
+    def separated_width(self) -> int:
+        """How many numbers `separated` needs for a pair of input and latent."""
+
     @abc.abstractmethod
     def separated(self, factors: Factors) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
         """The same for all pairs of inputs and latents, from the factors of the kernel rows."""
@@ -180,6 +185,10 @@ class SharedMoments(FunctionMoments):
         variance = diag - ((rows @ self.gain) * rows).sum(1, keepdims=True)
         return rows @ self.weights, jnp.maximum(variance, 0)
 
+    @property
+    def separated_width(self) -> int:
+        return self.weights.shape[1]
+
     def separated(self, factors: Factors) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
         means = jax.lax.map(lambda column: (factors.rows_x * column) @ factors.rows_w.T, self.weights.T)
         variance = factors.diag - separable_variance(factors.rows_x, factors.rows_w, self.gain)
@@ -244,6 +253,10 @@ class RotatedMoments(FunctionMoments):
     ) -> tuple[Float[Array, "n L"], Float[Array, "n #L"]]:
         variance = diag - (rows @ self.root) ** 2 @ (1 - self.spectrum)
         return rows @ self.weights, jnp.maximum(variance, 0)
+
+    @property
+    def separated_width(self) -> int:
+        return len(self.weights)
 
     def separated(self, factors: Factors) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
         rows = factors.rows_x[:, None] * factors.rows_w

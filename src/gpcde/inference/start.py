@@ -242,8 +242,8 @@ def _as_designed(
     before = plain.model
     kernel = before.kernel if isinstance(design.kernel, str) else design.kernel
     likelihood = before.likelihood
-    if not isinstance(design.likelihood, str):
-        likelihood = design.likelihood.with_noise_variance(float(before.noise_variance))
+    if not (isinstance(design.likelihood, str) and design.likelihood == "constant"):
+        likelihood = design.make_likelihood(key, some.x).with_noise_variance(float(before.noise_variance))
     model = dataclasses.replace(
         before, kernel=kernel, input_map=input_map.with_latents(before.input_map), likelihood=likelihood
     )

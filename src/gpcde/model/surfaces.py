@@ -29,7 +29,7 @@ def bumps(w: Float[Array, "*n d"]) -> Float[Array, "*n b"]:
     """φ(w)."""
     dim = w.shape[-1]
     if dim not in BUMPS:
-        return jnp.concatenate([jnp.ones_like(w[..., :1]), w], axis=-1)
+        return jnp.concatenate([jnp.ones((*w.shape[:-1], 1), w.dtype), w], axis=-1)
     centres = np.linspace(-REACH, REACH, BUMPS[dim])
     along = jnp.exp(-0.5 * ((w[..., None] - centres) / (centres[1] - centres[0])) ** 2)
     if dim == 1:

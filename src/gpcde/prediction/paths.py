@@ -24,7 +24,10 @@ from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope, wide
 from .nodes import CLOUD, LINE, Nodes
-from .predictor import PAIRS_AT_ONCE, Mixture
+from .predictor import Mixture
+
+PAIRS_AT_ONCE = 2**14
+"""How many pairs of rows and components a block may have: random features take more room than kernel rows."""
 
 FEATURES = 1024
 """Pairs of random features: the prior's own error is of the order of their number's root."""
@@ -67,8 +70,7 @@ class Path(eqx.Module):
         """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
         # without the spread of f the components are narrower: more of them
         nodes = Nodes.for_model(self.model, 4 * LINE - 3, 2 * CLOUD, uncertain=False)
-        # random features take more room than kernel rows
-        most = max(1, PAIRS_AT_ONCE // (4 * len(nodes.w)))
+        most = max(1, PAIRS_AT_ONCE // len(nodes.w))
         with scope():
             blocks = [(_along(self, part, nodes).components(), n) for part, n in in_blocks(x, most)]
         return Components.stacked([c.take(slice(n)) for c, n in blocks])

@@ -23,13 +23,13 @@ from ..inference.posterior import FunctionMoments, VariationalPosterior
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs
 from ..model.mixing import Directions
-from ..model.model import Model, kernel_rows, separated
+from ..model.model import Factors, Model, kernel_rows, separated
 from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope, wide
 from .nodes import Nodes
 
-PAIRS_AT_ONCE = 2**16
+PAIRS_AT_ONCE = 2**20
 """How many pairs of rows and components a block of test points may have."""
 
 NUMBERS_AT_ONCE = 2**23
@@ -226,10 +226,20 @@ class Predictor(eqx.Module):
             log_weight, mean @ right.T * scale, along, basis, jnp.broadcast_to(noise + beyond, mean.shape[:2])
         )
 
+    def _separates(self) -> bool:
+        """Whether kernel rows are products of a factor of x and one of w (see `separated`)."""
+        w = jnp.asarray(self.nodes.w)[None]
+
+        def factors(model: Model) -> Factors | None:
+            return separated(model, jnp.zeros((2, model.input_map.context_dim)), w)
+
+        return jax.eval_shape(factors, self.model) is not None
+
     def _rows_at_once(self) -> int:
-        """How many test points a block may have: a component needs its kernel row and its moments."""
-        width = max(len(self.model.inducing_points), self.model.mixing.shape[1])
-        count = len(self.nodes.w)
+        """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""
+        count, width = len(self.nodes.w), max(self.moments.separated_width, self.model.mixing.shape[1])
+        if self.nodes.context is not None or not self._separates():
+            width = max(width, len(self.model.inducing_points))
         return max(1, min(PAIRS_AT_ONCE // count, NUMBERS_AT_ONCE // (count * width)))
 
 
