@@ -15,7 +15,7 @@ from gpcde import GP, GPCDE, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
 from gpcde.density.components import Components, mixed
 from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators.stacked import stacking_weights
-from small import QUICK, fitted, frame, rows
+from small import QUICK, N, fitted, frame, rows
 
 # weights
 
@@ -59,6 +59,9 @@ def test_the_weights_come_from_rows_not_seen() -> None:
 
 # the sum
 
+TOGETHER = [(np.arange(N), np.arange(N))]
+"""A fold of all rows, where the weights do not matter: what is compiled for it serves the members too."""
+
 STACKS: dict[str, tuple[Any, Any]] = {
     "one output": (lambda: [("linear", LinearGaussian()), ("kde", KDE()), ("gp", GP(**QUICK))], rows),
     "categories": (lambda: [("linear", LinearGaussian()), ("kde", ConditionalKDE())], frame),
@@ -85,7 +88,7 @@ def test_the_stack_is_the_weighted_sum_of_its_members(name: str, tmp_path: Path)
     """All members have a say here; and a file holds the same to the bit."""
     make, data = STACKS[name]
     X, y = data()
-    model = Stacked(make(), cv=2, random_state=0).fit(X, y)
+    model = Stacked(make(), cv=TOGETHER, random_state=0).fit(X, y)
     model.weights_ = np.random.default_rng(0).dirichlet(np.ones(len(model.members_)))
     logs = [member.predict_density(X).log_pdf(y) for member in model.members_]
     expected = logsumexp(logs, b=model.weights_[:, None], axis=0)
@@ -139,14 +142,14 @@ def test_the_quick_log_density_is_that_of_the_components() -> None:
     """Where all members have one; where a member has none, neither has the stack."""
     X, y = rows()
     members = [("none", fitted("none")[0]), ("mdn", fitted("mdn")[0])]
-    model = Stacked(members, cv=2).fit(X, y)
+    model = Stacked(members, cv=TOGETHER).fit(X, y)
     model.weights_ = np.array([0.3, 0.7])
     density = model.predict_density(X)
     assert density._source.log_pdf is not None
     quick = density.log_pdf(y)
     plain = ConditionalDensity(density.components(), model.transform_, flat=True)
     np.testing.assert_allclose(quick, plain.log_pdf(y), rtol=1e-10, atol=1e-10)
-    with_kde = Stacked([*members, ("kde", KDE())], cv=2).fit(X, y)
+    with_kde = Stacked([*members, ("kde", KDE())], cv=TOGETHER).fit(X, y)
     with_kde.weights_ = np.full(3, 1 / 3)
     assert with_kde.predict_density(X)._source.log_pdf is None
 

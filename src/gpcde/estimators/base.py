@@ -311,7 +311,13 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     # files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code."""
+        """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is replaced if there is one.
+        """
         check_is_fitted(self)
         files.write(path, type(self).__name__, _portable(self)[ESTIMATOR])
 

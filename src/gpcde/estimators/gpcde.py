@@ -252,6 +252,20 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """Go on learning from these rows, in one pass: they are added to what q(u) knows of all rows seen so far.
 
         The first call is a `fit`. Rows should come in random order: kernel, noise and networks follow the last ones.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs, in the columns that `fit` had.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+        sample_weight : array of shape (n,), default=None
+            What each row counts.
+
+        Returns
+        -------
+        GPCDE
+            Itself.
         """
         if not hasattr(self, "state_"):
             return self.fit(X, y, sample_weight)
@@ -396,7 +410,20 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return Source(components, log_pdf)
 
     def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
-        """q(w|x, y) of every row: mean, standard deviation and, for free-form q, nodes and weights."""
+        """Which latents the rows came from: q(w|x, y).
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, d)
+            Inputs.
+        y : array of shape (n,) or (n, D)
+            Outputs.
+
+        Returns
+        -------
+        LatentPosterior
+            Mean and standard deviation of each row's w and, for free-form q, nodes and weights.
+        """
         x, z = self._standard_rows(X, y)
         return infer(self.state_.model, self.state_.posterior, x, z)
 
