@@ -30,7 +30,7 @@ def same(one: Design | None, other: Design | None) -> bool:
     assert one is not None
     assert other is not None
     names = [field.name for field in dataclasses.fields(Design)]
-    return eqx.tree_equal(*([getattr(design, name) for name in names] for design in (one, other))) is True
+    return bool(eqx.tree_equal(*([getattr(design, name) for name in names] for design in (one, other))))
 
 
 def by_name(**said: Any) -> Any:

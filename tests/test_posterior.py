@@ -173,6 +173,15 @@ def test_statistics_resolve_to_the_dense_joint_posterior(kind: str) -> None:
     np.testing.assert_allclose(covariance, expected, rtol=1e-8, atol=1e-10)
 
 
+@fast
+def both_moments(
+    q: SparsePosterior, whitener: Array, rows: Array, factors: Factors
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Means and variances from kernel rows, and from their factors."""
+    moments = q.moments(whitener)
+    return moments(rows, factors.diag.reshape(-1, 1)), moments.separated(factors)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_those_of_the_rotated_functions(kind: str) -> None:
     """k(h, h) - aᵀa + aᵀ S a with a = Lz⁻¹ k, whose rotated components do not covary; from factors of k as well."""
@@ -192,13 +201,12 @@ def test_moments_are_those_of_the_rotated_functions(kind: str) -> None:
     across = np.einsum("nm,ni,lmki,lj,kr->njr", a, a, blocks, turn, turn)
     across += np.einsum("n,jr->njr", diag.ravel() - (a * a).sum(1), np.eye(width))
 
-    moments = q.moments(jnp.asarray(np.linalg.inv(root)))
-    got = moments(jnp.asarray(rows), jnp.asarray(diag.reshape(6, 1)))
+    factors = Factors(*(jnp.asarray(part) for part in (rows_x, rows_w, diag)))
+    got, separated = both_moments(q, jnp.asarray(np.linalg.inv(root)), jnp.asarray(rows), factors)
     np.testing.assert_allclose(got[0], a @ mean.reshape(width, M).T, rtol=1e-8, atol=1e-10)
     spread = np.broadcast_to(got[1], (6, width))
     np.testing.assert_allclose(across, np.stack([np.diag(row) for row in spread]), rtol=1e-8, atol=1e-10)
-    factors = Factors(*(jnp.asarray(part) for part in (rows_x, rows_w, diag)))
-    for one, other in zip(moments.separated(factors), got, strict=True):
+    for one, other in zip(separated, got, strict=True):
         np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-10, atol=1e-11)
 
 
