@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import gpcde
-from gpcde import GPCDE, TrainingError
+from gpcde import GPCDE, Design, TrainingError
 from gpcde.estimators import gpcde as estimator
 from gpcde.estimators.monitor import HISTORY
 from gpcde.inference import Record, Trainer, draw, evaluate_bound, optimal_posterior, whole
@@ -84,7 +84,7 @@ def test_points_with_a_q_of_their_own_take_no_other_rows() -> None:
 
 
 def test_new_rows_are_added_to_what_q_of_u_knows() -> None:
-    """G = Σ a aᵀ and H = Σ a yᵀ over all rows, a = Lz⁻¹ k(Z, x): the sums of the new rows, by hand."""
+    """G = Σ a aᵀ and H = Σ a yᵀ over all rows, a = [Lz⁻¹ k(Z, x), t(x)]: the sums of the new rows, by hand."""
     model = quick().partial_fit(X, Y)
     assert_same_model(model, fitted("none")[0])
     old, (more, y) = model.state_, rows(16, seed=1)
@@ -95,13 +95,15 @@ def test_new_rows_are_added_to_what_q_of_u_knows() -> None:
     variance = np.exp(old.model.kernel.log_variance)
     kzz, kzx = (variance * np.exp(-0.5 * cdist(places / scales, p / scales) ** 2) for p in (places, x))
     a = np.linalg.solve(np.linalg.cholesky(kzz + old.model.jitter * variance * np.eye(8)), kzx)
+    a = np.concatenate([a, np.exp(0.5 * old.model.trend.log_variance) * x.T / np.sqrt(2)])
     np.testing.assert_allclose(model.state_.posterior.G, old.posterior.G + a @ a.T, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(model.state_.posterior.H[:, 0], old.posterior.H[:, 0] + a @ z, rtol=1e-7, atol=1e-7)
 
 
 def test_new_rows_with_latents_are_added_too() -> None:
     """Their responsibilities are those of q(u) stretched to the new number of rows."""
-    model = MODELS["free-form"][0]().fit(X, Y)
+    design = Design(inducing=8, points=12, rule="even", trials=1)  # with nodes that stay where they are
+    model = GPCDE(design=design, max_steps=50, random_state=0).fit(X, Y)
     old, (more, y) = model.state_, rows(16, seed=1)
     batch = whole(*model._standard_rows(more, y))
     stretched = eqx.tree_at(lambda s: s.posterior, old, jax.tree.map(lambda a: a * (N + 16) / N, old.posterior))

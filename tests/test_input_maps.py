@@ -1,5 +1,6 @@
 """Input maps against dense matrices, scipy's normal densities and a network written out."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -154,7 +155,7 @@ def test_ignored_inputs_leave_no_context() -> None:
 def test_features_are_the_inputs_plus_a_network_of_them() -> None:
     """Written out; near the inputs at the start; certain, and the plain map as long as there are no latents."""
     dense = np.random.default_rng(5).normal(size=(4, 3))
-    x, start = make_inputs(dense), Features.create(jax.random.key(0), 3, (6,), precision=0.4)
+    x, start = make_inputs(dense), Features.create(jax.random.key(0), Concatenate(3), 3, (6,), precision=0.4)
     assert 0 < float(jnp.abs(start.context(x, jnp.zeros((4, 0))) - dense).max()) < 0.5
     rng = np.random.default_rng(6)
     map_ = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start)
@@ -165,13 +166,29 @@ def test_features_are_the_inputs_plus_a_network_of_them() -> None:
     np.testing.assert_array_equal(map_.moments(x)[1], 0)
     assert (map_.context_dim, map_.out_dim(2), map_.draw_dim) == (3, 5, 0)
     assert isinstance(map_.without_latents(), Concatenate)
-    assert map_.with_latents(Concatenate(3)) is map_
+    assert eqx.tree_equal(map_.with_latents(Concatenate(3)), map_)
 
     def log_prior(map_: Features) -> float:
         weights = [np.asarray(w) for w in map_.network.weights]
         return sum(float(norm.logpdf(w, 0, (0.4 * len(w)) ** -0.5).sum()) for w in weights)
 
     np.testing.assert_allclose(map_.penalty() - start.penalty(), log_prior(start) - log_prior(map_), rtol=1e-11)
+
+
+def test_features_of_a_projection_are_uncertain_as_it_is() -> None:
+    """A x + φ(x): means moved by φ, the spread and the divergence of A's own; a draw is certain."""
+    (x, dense), base = mixed_inputs(), project()
+    map_ = Features.create(jax.random.key(0), base, dense.shape[1], (6,), precision=0.4)
+    moved = map_.context(x, jnp.zeros((4, base.draw_dim))) - base.context(x, jnp.zeros((4, base.draw_dim)))
+    assert float(jnp.abs(moved).max()) > 1e-3
+    np.testing.assert_allclose(map_.moments(x)[0], base.moments(x)[0] + moved, rtol=1e-11)
+    np.testing.assert_allclose(map_.moments(x)[1], base.moments(x)[1])
+    np.testing.assert_allclose(
+        map_.penalty(), base.penalty() + 0.2 * map_.network.square_norm(by_fan_in=True), rtol=1e-11
+    )
+    assert map_.without_latents() is base
+    drawn = map_.sample(jax.random.key(3))
+    assert (drawn.moments(x)[1] == 0).all()
 
 
 def test_concatenate_refuses_categories_with_a_way_out() -> None:

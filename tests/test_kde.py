@@ -203,6 +203,7 @@ def test_beyond_plenty_of_rows_the_rate_says_how_much_narrower(monkeypatch: pyte
     np.testing.assert_allclose(np.log(half / whole), 0, atol=0.5)
 
 
+@pytest.mark.filterwarnings("ignore::gpcde.DataWarning")
 @pytest.mark.parametrize("make", [KDE, ConditionalKDE, lambda: ConditionalKDE(method="neighbours")])
 def test_repeated_values_do_no_harm(make: Any) -> None:
     """y of three values asks for no bandwidth at all; x of two, and a column of one, tell nothing apart by distance."""

@@ -9,6 +9,8 @@ from gpcde import GPCDE
 from gpcde.estimators.plan import (
     BATCH,
     FEW_STEPS,
+    FIRST_INDUCING,
+    FIRST_STEPS,
     FULL_BATCH,
     MANY_INPUTS,
     MANY_STEPS,
@@ -31,10 +33,10 @@ def plan(rows: int = 100, dense: int = 2, outputs: int = 1, levels: tuple[int, .
 )
 def test_latents_follow_the_outputs(outputs: int, inference: str, latents: int) -> None:
     design = plan(outputs=outputs).design
-    assert (design.inference, design.latent_dim, design.input_map) == (inference, latents, "bend")
-    assert design.mixing is None
+    assert (design.inference, design.latent_dim, design.mixing) == (inference, latents, None)
+    assert design.input_map == {"free-form": "features", "amortised": "bend"}[inference]
     if inference == "free-form":
-        assert (design.points, design.rule) == (POINTS[latents], "even")
+        assert (design.points, design.rule, design.shifted, design.prior) == (POINTS[latents], "even", True, "tilted")
     else:
         assert (design.expectation, design.draws) == ("importance", 10)
 
@@ -62,13 +64,15 @@ def test_free_form_stays_in_two_dimensions_however_many_outputs() -> None:
 @pytest.mark.parametrize(
     ("dense", "levels", "said", "expected"),
     [
-        (MANY_INPUTS, (), {}, ("bend", 0)),
-        (MANY_INPUTS + 1, (), {}, ("bend", 10)),
-        (3, (2, 5), {}, ("bend", 3 + 1 + 2)),
-        (0, (2,), {}, ("bend", 1)),
-        (0, (1,), {}, ("bend", 1)),
-        (9, (7, 7), {}, ("bend", 10)),
-        (3, (), {"input_dim": 2}, ("bend", 2)),
+        (MANY_INPUTS, (), {}, ("features", 0)),
+        (MANY_INPUTS + 1, (), {}, ("features", 10)),
+        (3, (2, 5), {}, ("features", 3 + 1 + 2)),
+        (0, (2,), {}, ("features", 1)),
+        (0, (1,), {}, ("features", 1)),
+        (9, (7, 7), {}, ("features", 10)),
+        (3, (), {"input_dim": 2}, ("features", 2)),
+        (3, (), {"input_map": "bend", "input_dim": 2}, ("bend", 2)),
+        (0, (), {}, ("concatenate", 0)),
         (3, (), {"input_map": "project"}, ("project", 3)),
         (3, (4,), {"input_map": "project", "input_dim": 1}, ("project", 1)),
         (3, (4,), {"input_map": "warp"}, ("warp", 0)),
@@ -86,26 +90,39 @@ def test_inputs_go_through_a_where_they_are_many_or_categories(
     assert design.projects == (expected[1] > 0)
 
 
-def test_few_rows_are_seen_whole_and_many_in_batches() -> None:
-    """By how many pairs of rows and nodes a step would look at."""
-    most = FULL_BATCH // POINTS[1]
-    few, many = plan(most), plan(most + 1)
-    assert (few.batch_size, few.exact, few.steps, few.gammas) == (most, True, FEW_STEPS, (1.0, 1.0))
-    assert not many.exact
-    assert many.batch_size * POINTS[1] <= BATCH
-    assert many.batch_size > 32
-    assert many.gammas[0] < 1
-    assert many.rates < few.rates
-    assert [plan(n).steps for n in (most + 1, 40_000, 10**6)] == [MANY_STEPS, 2_000, MOST_STEPS]
+def test_rows_are_seen_whole_where_a_step_is_then_exact() -> None:
+    """By how many pairs of rows and nodes a step would look at; one that draws takes a batch."""
+    few, many = plan(FULL_BATCH, inference="none"), plan(FULL_BATCH + 1, inference="none")
+    assert (few.batch_size, few.exact, few.steps, few.gammas) == (FULL_BATCH, True, FEW_STEPS, (1.0, 1.0))
+    for batches in (many, plan(1000)):
+        assert not batches.exact
+        assert batches.gammas[0] < 1
+        assert batches.rates < few.rates
+        assert batches.batch_size == 256
     assert plan(10**6, outputs=2).batch_size * POINTS[2] ** 2 <= BATCH
-    assert plan(10**6, outputs=2).batch_size < many.batch_size
+    assert plan(10**6, outputs=2).batch_size > 32
+
+
+def test_many_rows_are_all_seen() -> None:
+    """More rows, more steps; at least a pass."""
+    steps = [plan(n).steps for n in (20, 2_000, 5_000, 100_000, 10**7)]
+    assert steps[:4] == [MANY_STEPS, MANY_STEPS, 2_000, MOST_STEPS]
+    assert steps[4] == 10**7 // plan(10**7).batch_size
+
+
+def test_few_rows_are_helped_by_what_is_believed() -> None:
+    """Priors of lengthscales and noise, a linear trend, and lengthscales found without latents first."""
+    design = plan(20, dense=5).design
+    assert (design.beliefs, design.trend, design.first_steps) == (True, "linear", FIRST_STEPS)
+    assert design.first_inducing == 20
+    assert plan(10_000).design.first_inducing == FIRST_INDUCING
 
 
 def test_a_step_that_draws_is_not_exact() -> None:
-    """A drawn A or w makes the bound noisy, and q(u) must not jump to each batch's optimum."""
-    assert plan().exact
+    """A drawn A or w, or nodes that move, make the bound noisy, and q(u) must not jump to each batch's optimum."""
     assert plan(inference="none").exact
-    for noisy in (plan(inference="amortised"), plan(inference="gaussian"), plan(levels=(3,)), plan(batch_size=50)):
+    said: list[dict[str, Any]] = [{}, {"inference": "amortised"}, {"inference": "gaussian"}, {"levels": (3,)}]
+    for noisy in [plan(**settings) for settings in said] + [plan(inference="none", batch_size=50)]:
         assert not noisy.exact
         assert noisy.gammas[0] < 1
         assert noisy.steps > FEW_STEPS

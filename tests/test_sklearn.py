@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from gpcde import CVAE, GP, GPCDE, GPLVM, KDE, MDN, ConditionalKDE, DensityEstimator, LinearGaussian, Stacked
 from small import flow
 
+pytestmark = pytest.mark.filterwarnings("ignore::gpcde.DataWarning")  # the checks learn whole numbers
+
 MODELS: list[Any] = [
     GPCDE(inference="none", max_steps=1, n_inducing=4),
     MDN(max_epochs=1, hidden=(2,), n_components=2),

@@ -235,28 +235,40 @@ def number_free_pieces() -> Numbers:
     return out
 
 
-QUICK: dict[str, Any] = {"max_steps": 50, "n_inducing": 8, "random_state": 0}
+FREE: dict[str, Any] = {"input_map": "bend", "points": 30, "rule": "even"}
+DRAWN: dict[str, Any] = {"input_map": "bend", "expectation": "importance", "draws": 10}
+
+
+def by_design(**said: Any) -> Any:
+    """GPCDE with the model that 0.1.0 had by default, given by its design."""
+    y = {name: said.pop(name) for name in ("y_transform", "y_bounds") if name in said}
+    return gpcde.GPCDE(
+        design=inference.Design(**{"inducing": 8, "trials": 1} | said), max_steps=50, random_state=0, **y
+    )
+
+
+def directions() -> np.ndarray:
+    """The start of P: of outputs with one unit for all."""
+    y = rows(outputs=3)[1]
+    return model.principal_start((y - y.mean(0)) / np.sqrt(y.var(0).mean()), 2)
+
 
 ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, np.ndarray]]]] = {
-    "GPCDE none": (lambda: gpcde.GPCDE(inference="none", **QUICK), lambda: rows()),
-    "GPCDE free-form": (lambda: gpcde.GPCDE(inference="free-form", **QUICK), lambda: rows()),
-    "GPCDE amortised": (lambda: gpcde.GPCDE(inference="amortised", **QUICK), lambda: rows()),
-    "GPCDE gaussian": (lambda: gpcde.GPCDE(inference="gaussian", **QUICK), lambda: rows()),
-    "GPCDE categories": (lambda: gpcde.GPCDE(**QUICK), lambda: frame()),
-    "GPCDE P": (lambda: gpcde.GPCDE(latent_dim=1, output_dim=2, **QUICK), lambda: rows(outputs=3)),
-    "GPCDE two outputs": (
-        lambda: gpcde.GPCDE(latent_dim=1, kernel="matern32", **QUICK),
-        lambda: rows(outputs=2),
-    ),
+    "GPCDE none": (lambda: by_design(inference="none", latent_dim=0), lambda: rows()),
+    "GPCDE free-form": (lambda: by_design(**FREE), lambda: rows()),
+    "GPCDE amortised": (lambda: by_design(inference="amortised", **DRAWN), lambda: rows()),
+    "GPCDE gaussian": (lambda: by_design(inference="gaussian", **DRAWN), lambda: rows()),
+    "GPCDE categories": (lambda: by_design(input_dim=4, **FREE), lambda: frame()),
+    "GPCDE P": (lambda: by_design(mixing=directions(), **FREE), lambda: rows(outputs=3)),
+    "GPCDE two outputs": (lambda: by_design(kernel="matern32", **FREE), lambda: rows(outputs=2)),
     "GPCDE log": (
-        lambda: gpcde.GPCDE(inference="none", y_transform="log", y_bounds=(-50, np.inf), **QUICK),
+        lambda: by_design(inference="none", latent_dim=0, y_transform="log", y_bounds=(-50, np.inf)),
         lambda: (rows()[0], rows()[1] - 40),
     ),
-    "GP": (lambda: gpcde.GP(**QUICK), lambda: rows()),
     "LinearGaussian": (lambda: gpcde.LinearGaussian(), lambda: frame()),
     "ConditionalKDE": (lambda: gpcde.ConditionalKDE(random_state=0), lambda: frame()),
 }
-"""Estimators as in tests/small.py, and one of each other kind."""
+"""GPCDE as it was, and one of each other kind."""
 
 
 # the data
@@ -467,7 +479,7 @@ def _estimator(name: str) -> Numbers:
         out["history validation"] = np.nan_to_num(fitted.history_["validation"])
         band = fitted.sample_densities(some, 3, random_state=1).band(0.8, grid)
         out |= {"band lower": band.lower, "band mean": band.mean, "band upper": band.upper}
-        if fitted.inference != "none":
+        if fitted.design.inference != "none":
             q = fitted.infer_latent(some, there)
             out |= {"latent mean": q.mean, "latent std": q.std}
     return out

@@ -13,6 +13,7 @@ from .density.conditional import ConditionalDensity
 from .density.samples import DensitySamples
 from .estimators.base import DensityEstimator, load
 from .estimators.cvae import CVAE
+from .estimators.doubtful import DataWarning
 from .estimators.gp import GP, GPLVM
 from .estimators.gpcde import GPCDE
 from .estimators.kde import KDE, ConditionalKDE
@@ -37,6 +38,7 @@ __all__ = [
     "ConditionalDensity",
     "ConditionalKDE",
     "Coverage",
+    "DataWarning",
     "DensityEstimator",
     "DensitySamples",
     "Design",

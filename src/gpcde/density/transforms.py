@@ -33,6 +33,13 @@ class OutputTransform(NamedTuple):
         return cls("identity", -np.inf, np.inf, np.zeros(outputs), np.ones(outputs))
 
     @classmethod
+    def plain(
+        cls, y: Float[np.ndarray, "n D"], kind: str | None = None, bounds: Numbers | None = None
+    ) -> "OutputTransform":
+        """T by itself, location 0 and scale 1; raises where y is not in its support."""
+        return cls(*supported(y, kind, bounds), np.zeros(y.shape[1]), np.ones(y.shape[1]))
+
+    @classmethod
     def fit(
         cls,
         y: Float[np.ndarray, "n D"],
@@ -42,7 +49,7 @@ class OutputTransform(NamedTuple):
         weight: Float[np.ndarray, " n"] | None = None,
     ) -> "OutputTransform":
         """Location and scale of T⁻¹(y): its mean and standard deviation (one for all columns, if they are alike)."""
-        plain = cls(*supported(y, kind, bounds), np.zeros(y.shape[1]), np.ones(y.shape[1]))
+        plain = cls.plain(y, kind, bounds)
         u = plain.to_standard(y)
         location, scale = standard_units(u, weight)
         if common_scale:

@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state
@@ -19,7 +19,24 @@ from ..density.conditional import ConditionalDensity, Source
 from ..density.transforms import OutputTransform, supported
 from ..model.inputs import Inputs
 from ..runtime import files
-from .tables import Columns, Table, check_finite, has_categories, is_frame, merged, read_frame, read_numbers
+from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
+from .tables import (
+    Columns,
+    Table,
+    check_finite,
+    check_unmasked,
+    frame_kind,
+    frame_names,
+    has_categories,
+    is_frame,
+    make_frame,
+    merged,
+    read_frame,
+    read_numbers,
+)
+
+LARGEST = 1e150
+"""The largest outputs there may be, and one over the least units: their squares are still numbers."""
 
 
 def seed_of(random_state: Any) -> int:
@@ -58,16 +75,32 @@ class Rows(NamedTuple):
 
 
 class DensityEstimator(RegressorMixin, BaseEstimator):
-    """A model of p(y|x) in scikit-learn's shape; `score` is the mean log density, in the units of y."""
+    """A model of p(y|x) in scikit-learn's shape; `score` is the mean log density, in the units of y.
+
+    Attributes
+    ----------
+    output_names_ : tuple of str or None
+        The columns of y, where it was a data frame with names that are text.
+    """
 
     _kinds: ClassVar[dict[str, type["DensityEstimator"]]] = {}
-    _learnt: ClassVar[tuple[str, ...]] = ("features_", "transform_", "n_features_in_", "n_outputs_", "flat_")
+    _learnt: ClassVar[tuple[str, ...]] = (
+        "features_",
+        "transform_",
+        "n_features_in_",
+        "n_outputs_",
+        "flat_",
+        "output_names_",
+        "frame_",
+    )
 
     features_: Columns
     transform_: OutputTransform
     n_features_in_: int
     n_outputs_: int
     flat_: bool
+    output_names_: tuple[str, ...] | None = None  # as files of 0.1.0, which do not say
+    frame_: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -100,6 +133,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     def _read_table(self, X: Any, reset: bool) -> Table:
         """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
+        check_unmasked("X", X)
         if has_categories(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] < 1:
@@ -121,7 +155,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         name = type(self).__name__
         if y is None:
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
-        names = [str(column) for column in y.columns] if is_frame(y) else None
+        check_unmasked("y", y)
         try:
             array = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y")
         except ValueError as error:
@@ -135,13 +169,14 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             raise ValueError(f"X has {rows} rows but y has {len(matrix)}: every row of X needs its row of y")
         if not matrix.shape[1]:
             raise ValueError("y has no columns")
-        check_finite("y", matrix, names or [str(i) for i in range(matrix.shape[1])])
+        check_finite("y", matrix, list(_titles(y, matrix.shape[1])))
         return matrix, array.ndim == 1
 
     def _read_weights(self, sample_weight: Any, rows: int) -> Float[np.ndarray, " n"] | None:
         """What each row counts, checked."""
         if sample_weight is None:
             return None
+        check_unmasked("sample_weight", sample_weight)
         try:
             weight = np.asarray(sample_weight, float)
         except (TypeError, ValueError) as error:
@@ -159,32 +194,60 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     def _learn_tables(
         self, X: Any, y: Any, transform: str | None, bounds: Any, common_scale: bool = False
     ) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
-        """Learn the columns' units from X and y; both in standard units."""
+        """Learn the columns' units from X and y; both in standard units, without the rows that are left out."""
         table = self._read_table(X, reset=True)
-        outputs, flat = self._read_outputs(y, len(table.dense))
-        self._check_variety(outputs, common_scale)
-        return self._learn_units(table, outputs, flat, None, transform, bounds, common_scale)
+        outputs = self._first_outputs(y, len(table.dense), None, common_scale)
+        rows = self._learn_units(table, outputs, None, transform, bounds, common_scale)
+        return rows.x, rows.z
 
     def _learn_rows(
         self, X: Any, y: Any, sample_weight: Any, transform: str | None, bounds: Any, common_scale: bool = False
     ) -> Rows:
         """Learn the columns' units from rows that have weights; the rows in standard units, repeated ones merged."""
         table = self._read_table(X, reset=True)
-        outputs, flat = self._read_outputs(y, len(table.dense))
-        weight = self._read_weights(sample_weight, len(outputs))
-        self._check_variety(outputs if weight is None else outputs[weight > 0], common_scale)
+        weight = self._read_weights(sample_weight, len(table.dense))
+        outputs = self._first_outputs(y, len(table.dense), weight, common_scale)
         supported(outputs, transform, bounds, weight)  # here, where the rows are still the user's
         table, outputs, weight = merged(table, outputs, weight)
-        each = None if (weight == 1).all() else weight
-        return Rows(*self._learn_units(table, outputs, flat, each, transform, bounds, common_scale), weight)
+        return self._learn_units(table, outputs, weight, transform, bounds, common_scale)
+
+    def _first_outputs(
+        self, y: Any, rows: int, weight: Float[np.ndarray, " n"] | None, common_scale: bool
+    ) -> Float[np.ndarray, "n D"]:
+        """y as a matrix, looked over and its shape and names remembered."""
+        outputs, flat = self._read_outputs(y, rows)
+        known = outputs if weight is None else outputs[weight > 0]
+        self._check_variety(known, common_scale)
+        names = _titles(y, outputs.shape[1])
+        large = np.abs(known).max(0) > LARGEST
+        if large.any():
+            column = int(large.argmax())
+            raise _wrong_units(f"column {names[column]} of y is as large as", np.abs(known[:, column]).max())
+        if not common_scale:  # else one noise for all columns, which an atom of one does not narrow
+            warn_of_atoms(names, known)
+        self.n_outputs_, self.flat_ = outputs.shape[1], flat
+        self.output_names_, self.frame_ = frame_names(y), frame_kind(y)
+        return outputs
 
     def _more_rows(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
-        """More rows, in the units learnt before, repeated ones merged."""
+        """More rows, in the units learnt before, repeated ones merged, without those that are left out."""
         check_is_fitted(self)
         table = self._read_table(X, reset=False)
         outputs = self._apply_outputs(y, len(table.dense))
         table, outputs, weight = merged(table, outputs, self._read_weights(sample_weight, len(outputs)))
-        return Rows(self._used(self.features_.apply(table)), self._standard_outputs(outputs), weight)
+        z = self._standard_outputs(outputs)
+        _, out = self._doubtful(table, outputs, z, bool((self.transform_.scale == self.transform_.scale[0]).all()))
+        rows = Rows(self._used(self.features_.apply(table)), z, weight)
+        return rows.take(np.flatnonzero(~out)) if out.any() else rows
+
+    def _doubtful(
+        self, table: Table, outputs: Float[np.ndarray, "n D"], u: Float[np.ndarray, "n D"], together: bool
+    ) -> tuple[Bool[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
+        """Which numbers of X are far from all others, and which rows to leave out for that, or for such a y: told."""
+        far_x, far_y = isolated(table.dense, SOME), isolated(u, together=together)
+        warn_of_isolated("X", tuple(table.names[place] for place in table.numbers), table.dense, far_x)
+        warn_of_isolated("y", self.output_names_ or _titles(None, outputs.shape[1]), outputs, far_y)
+        return far_x, left_out(far_x) | left_out(far_y)
 
     def _standard_rows(self, X: Any, y: Any) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
         """Inputs and outputs in the units learnt before."""
@@ -217,16 +280,30 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         self,
         table: Table,
         outputs: Float[np.ndarray, "n D"],
-        flat: bool,
         weight: Float[np.ndarray, " n"] | None,
         transform: str | None,
         bounds: Any,
         common_scale: bool,
-    ) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
-        self.n_outputs_, self.flat_ = outputs.shape[1], flat
-        self.transform_ = OutputTransform.fit(outputs, transform, bounds, common_scale, weight)
-        self.features_ = Columns.fit(table, weight)
-        return self._used(self.features_.apply(table)), self.transform_.to_standard(outputs)
+    ) -> Rows:
+        """Learn the units from these rows, those apart that are left out; all others in standard units."""
+        each = None if weight is None or (weight == 1).all() else weight
+        plain = OutputTransform.plain(outputs, transform, bounds)
+        far, out = self._doubtful(table, outputs, plain.to_standard(outputs), common_scale)
+        weight = np.ones(len(outputs)) if weight is None else weight
+        limited = np.asarray(far.any(0))
+        if out.any():
+            rows = np.flatnonzero(~out)
+            table, outputs, weight, far = table.take(rows), outputs[rows], weight[rows], far[rows]
+            each = None if each is None else each[rows]
+        features = Columns.fit(table, each, far, limited)
+        learnt = OutputTransform.fit(outputs, transform, bounds, common_scale, each)
+        small = learnt.scale < 1 / LARGEST
+        if small.any():
+            column = int(small.argmax())
+            name = (self.output_names_ or _titles(None, len(small)))[column]
+            raise _wrong_units(f"column {name} of y varies by", learnt.scale[column])
+        self.features_, self.transform_ = features, learnt
+        return Rows(self._used(features.apply(table)), learnt.to_standard(outputs), weight)
 
     def _apply_tables(self, X: Any) -> Inputs:
         """X in the units learnt in training."""
@@ -240,6 +317,13 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     def _apply_outputs(self, y: Any, rows: int) -> Float[np.ndarray, "n D"]:
         """y as in training, in the user's units."""
         outputs, _ = self._read_outputs(y, rows)
+        names = frame_names(y)
+        if self.output_names_ and names and names != self.output_names_:
+            order = "in another order" if sorted(names) == sorted(self.output_names_) else "with other names"
+            raise ValueError(
+                f"y has its columns {order} than in training: it has {', '.join(names)}; training had "
+                f"{', '.join(self.output_names_)}"
+            )
         if outputs.shape[1] != self.n_outputs_:
             raise ValueError(f"y has {outputs.shape[1]} columns, but the model was trained with {self.n_outputs_}")
         return outputs
@@ -266,8 +350,11 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         inputs = self._apply_tables(X)
         return ConditionalDensity(self._source(inputs), self.transform_, inputs.n_rows, self.flat_)
 
-    def predict(self, X: Any, return_density: bool = False) -> np.ndarray | ConditionalDensity:
+    def predict(self, X: Any, return_density: bool = False) -> Any:
         """The mean of y at every row of X; with `return_density`, the whole densities.
+
+        Where y was a data frame with names, so are the means: of the same library, with its columns, and with the index
+        of X where both are of pandas. A y that was a Series or an array is answered with arrays.
 
         Parameters
         ----------
@@ -278,11 +365,14 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        array of shape (n,) or (n, D), or ConditionalDensity
+        array of shape (n,) or (n, D), data frame, or ConditionalDensity
             Means, or densities.
         """
         density = self.predict_density(X)
-        return density if return_density else density.mean()
+        if return_density:
+            return density
+        mean = density.mean()
+        return mean if self.frame_ is None else make_frame(self.frame_, mean, self.output_names_ or (), X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The mean log density of the rows of y: higher is better.
@@ -325,6 +415,19 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """Called once a model was read from a file: raise where its parts do not fit."""
 
 
+def _titles(y: Any, count: int) -> tuple[str, ...]:
+    """What the columns of y are called in messages: their names, or their numbers."""
+    return tuple(str(name) for name in (y.columns if is_frame(y) else range(count)))
+
+
+def _wrong_units(what: str, unit: float) -> ValueError:
+    factor = f"1e{-int(np.floor(np.log10(unit)))}"
+    return ValueError(
+        f"{what} {unit:g}, whose square is no number any more: multiply that column by {factor}, which takes "
+        f"log({factor}) off every log density"
+    )
+
+
 def load(path: str | os.PathLike[str]) -> DensityEstimator:
     """The model in a file that `save` wrote.
 
@@ -361,7 +464,7 @@ def _portable(value: Any) -> Any:
     """A value with every estimator in it, fitted or not, taken apart."""
     if isinstance(value, DensityEstimator):
         params = {name: _portable(item) for name, item in value.get_params(deep=False).items() if _plain(item)}
-        names = [name for name in (*value._learnt, "feature_names_in_") if hasattr(value, name)]
+        names = [name for name in (*value._learnt, "feature_names_in_") if name in vars(value)]
         learnt = {name: _portable(getattr(value, name)) for name in names}
         if "feature_names_in_" in learnt:
             learnt["feature_names_in_"] = [str(name) for name in learnt["feature_names_in_"]]

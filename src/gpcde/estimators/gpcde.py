@@ -70,7 +70,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         M, the number of inducing inputs.
     kernel : {"rbf", "matern32", "matern52"}, default="rbf"
         The kernel of the inputs.
-    input_map : {"auto", "concatenate", "project", "bend", "warp"}, default="auto"
+    input_map : {"auto", "concatenate", "features", "project", "bend", "warp"}, default="auto"
         How inputs and latents make the GP's input; "project" is A.
     input_dim : int, default=None
         The number of rows of A.

@@ -173,6 +173,16 @@ class _Kernels(DensityEstimator):
         """h² of the outputs."""
         return np.asarray(self.bandwidths_.y)[None, None] ** 2
 
+    def _everywhere(self) -> Source:
+        """The same density for every x."""
+
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            count = len(self.y_)
+            mean = np.broadcast_to(self.y_, (len(rows), *self.y_.shape))
+            return Components(np.full((1, count), -np.log(count)), mean, self._variance())
+
+        return Source(components)
+
     def _unconditional(self, rng: np.random.RandomState) -> Bandwidths:
         return fit_bandwidths(rng, self.y_, make_inputs(rows=len(self.y_)), ())
 
@@ -237,12 +247,7 @@ class KDE(_Kernels):
         return self
 
     def _source(self, inputs: Inputs) -> Source:
-        def components(rows: Int[np.ndarray, " b"]) -> Components:
-            count = len(self.y_)
-            mean = np.broadcast_to(self.y_, (len(rows), *self.y_.shape))
-            return Components(np.full((1, count), -np.log(count)), mean, self._variance())
-
-        return Source(components)
+        return self._everywhere()
 
 
 class ConditionalKDE(_Kernels):
@@ -329,6 +334,8 @@ class ConditionalKDE(_Kernels):
                 return Components(logs - logsumexp(logs, axis=1, keepdims=True), mean, variance)
 
             return Source(weighted)
+        if not self.features_.width:  # all rows are as near
+            return self._everywhere()
         from sklearn.neighbors import NearestNeighbors
 
         count = min(self.n_neighbors, len(self.y_))

@@ -1,37 +1,43 @@
 """What to do where the user did not say: the model, and how long to train it, from N, D_x and D_y.
 
-    outputs   latents                                     rows × nodes of w   a step takes
-    1         one, free-form on 30 nodes                  up to 30,000        all rows, and q(u) its optimum
-    2         two, free-form on 12 × 12 nodes             more                a batch of as many rows as make 8,000
-    more      as many as outputs, at most 4, amortised
+    outputs   latents                                            a step takes
+    1         one, free-form on 20 nodes, shifted at random      256 rows
+    2         two, free-form on 9 × 9 nodes, shifted at random   98 rows
+    more      as many as outputs, at most 4, amortised           256 rows
 
-Inputs are taken as they are; many of them, and categories, go through A. The latents are bent (`Bend`), which is
-cheap, and better wherever the density has sharp features.
+Free-form latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, and with
+noise and p(w|x) that vary with both x and w; others are bent (`Bend`). Many inputs, and categories, go through A. Few
+rows are helped by priors on lengthscales and noise, and by a linear trend.
 """
 
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..inference.design import Design
-from ..model.latents import FreeForm
+from ..model.inputs import make_inputs
 from ..model.mixing import principal_start
 from ..runtime.precision import scope
 from .base import check_positive_integer
 
-POINTS = {1: 30, 2: 12}
+POINTS = {1: 20, 2: 9}
 """Nodes of a free-form q(w) in each of its dimensions."""
 
 FULL_BATCH, BATCH = 30_000, 8_000
-"""Up to that many pairs of rows and nodes, a step takes all rows; beyond, as many as make that many pairs."""
+"""Up to that many pairs of rows and nodes, a step takes all rows where its bound is then exact; else that many."""
 
-MANY_INPUTS = 30
+MANY_INPUTS = 100
 """More dense inputs than this are projected."""
 
-FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 3_000
-"""How long to train at most: with steps that see all rows, and at least and at most with minibatches."""
+FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
+"""How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
+
+
+FIRST_STEPS, FIRST_INDUCING = 300, 96
+"""How long the model without latents, which finds the lengthscales, is trained, and its inducing inputs."""
 
 
 class Plan(NamedTuple):
@@ -62,6 +68,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         if params["output_dim"] > outputs:
             raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
         mixing = principal_start(z, params["output_dim"])
+    free, none = inference == "free-form", inference == "none"
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
@@ -71,11 +78,18 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         input_dim=input_dim,
         levels=levels,
         mixing=mixing,
+        likelihood="varying" if free else "constant",
+        prior="tilted" if free else "normal",
+        trend="linear",
+        beliefs=True,
         expectation="importance" if inference in ("amortised", "gaussian") else "draws",
         draws=10 if inference in ("amortised", "gaussian") else 1,
         points=POINTS.get(latent_dim),
         rule="even",
+        shifted=free,
         trials=1,
+        first_steps=FIRST_STEPS,
+        first_inducing=None if none else min(FIRST_INDUCING, rows),
     )
     return _plan(design, params, rows)
 
@@ -83,12 +97,13 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
 def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
     """How to train a design."""
     count, drawn = _looked_at(design)
-    size = params["batch_size"] or (rows if rows * count <= FULL_BATCH else min(max(BATCH // count, 32), 256))
-    exact = size >= rows and not drawn and not design.projects
+    full = not drawn and not design.projects and rows * count <= FULL_BATCH
+    size = min(params["batch_size"] or (rows if full else min(max(BATCH // count, 32), 256)), rows)
+    exact = size == rows and not drawn and not design.projects
     return Plan(
         design,
-        min(size, rows),
-        params["max_steps"] or (FEW_STEPS if exact else min(max(MANY_STEPS, rows // 20), MOST_STEPS)),
+        size,
+        params["max_steps"] or (FEW_STEPS if exact else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)),
         (0.05, 0.005) if exact else (0.02, 0.002),
         (1.0, 1.0) if exact else (0.1, 0.02),
         exact,
@@ -98,21 +113,17 @@ def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
 def _looked_at(design: Design) -> tuple[int, bool]:
     """How many latents of a data point a step looks at, and whether they are drawn."""
     latents = design.inference
-    if latents == "free-form":
-        with scope():
-            latents = FreeForm.create(design.latent_dim, design.points, design.rule, design.shifted)
     if isinstance(latents, str):
-        drawn = latents != "none" and design.expectation != "closed"
-        return design.draws if drawn else 1, drawn
-    nodes = len(latents.nodes) if isinstance(latents, FreeForm) else 1
-    return max(nodes, latents.draw_shape[0]), latents.draw_shape[0] > 0
+        with scope():
+            latents = design.make_latents(jax.random.key(0), make_inputs(rows=1), 1)
+    return latents.n_points, latents.draw_shape[0] > 0
 
 
 def _inducing(rows: int, dense: int) -> int:
-    """More for more rows, in multiples of 8, which matrix products like."""
+    """More for more rows and inputs, in multiples of 8, which matrix products like."""
     if rows <= 500:
         return 24 if dense <= 2 else 32
-    return 48 if rows <= 1000 else 96
+    return 48 if rows <= 1000 and dense <= 2 else 96
 
 
 MODEL_PARAMETERS = {
@@ -153,16 +164,18 @@ def _latents(inference: str, latent_dim: int | None, outputs: int) -> tuple[str,
 def _inputs(
     input_map: str, input_dim: int | None, inference: str, dense: int, levels: tuple[int, ...]
 ) -> tuple[str, int]:
-    options = ("auto", "concatenate", "project", "bend", "warp")
+    options = ("auto", "concatenate", "features", "project", "bend", "warp")
     if input_map not in options:
         raise ValueError(f"input_map must be one of {options}, got {input_map!r}")
     projects = bool(levels) or input_dim is not None or input_map == "project" or dense > MANY_INPUTS
     if input_map == "concatenate":
         if input_dim is not None:
-            raise ValueError("input_dim is the number of rows of A: it needs input_map='project' or 'bend'")
+            raise ValueError("input_dim is the number of rows of A: it needs input_map='project', 'features' or 'bend'")
         projects = False
     if input_map == "auto":
-        input_map = "bend" if inference != "none" else "project" if projects else "concatenate"
+        plain = "project" if projects else "concatenate"
+        featured = "features" if dense or levels else plain
+        input_map = {"none": plain, "free-form": featured}.get(inference, "bend")
     if not projects or input_map == "warp":
         return input_map, 0
     width = input_dim or min(dense + sum(min(count - 1, 2) for count in levels), 10)

@@ -99,10 +99,11 @@ class Stacked(DensityEstimator):
         """
         self.__dict__.pop("weights_", None)
         members = self._fresh()
-        outputs = self._learn_tables(X, y, None, None)[1]
+        self._learn_tables(X, y, None, None)
         X, y = (a if hasattr(a, "__getitem__") else np.asarray(a) for a in (X, y))
-        scores = np.full((len(outputs), len(members)), np.nan)
-        for train, test in split_folds(self.cv, len(outputs)):
+        count = y.shape[0] if hasattr(y, "shape") else len(y)
+        scores = np.full((count, len(members)), np.nan)
+        for train, test in split_folds(self.cv, count):
             (X_train, y_train), (X_test, y_test) = (
                 (_safe_indexing(X, rows), _safe_indexing(y, rows)) for rows in (train, test)
             )

@@ -7,7 +7,7 @@ are categories; all others are numbers. What was learnt of the columns (`Columns
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..density.transforms import standard_units
 from ..model.inputs import Inputs, make_inputs
@@ -31,27 +31,58 @@ class Columns(NamedTuple):
     location: Float[np.ndarray, " d"]
     scale: Float[np.ndarray, " d"]
     categories: tuple[Category, ...]
+    constant: tuple[int, ...] = ()
+    limit: Float[np.ndarray, " d"] | None = None
 
     @classmethod
-    def fit(cls, table: "Table", weight: Float[np.ndarray, " n"] | None = None) -> "Columns":
-        """Mean and scale of the numbers, levels of the categories."""
+    def fit(
+        cls,
+        table: "Table",
+        weight: Float[np.ndarray, " n"] | None = None,
+        far: Bool[np.ndarray, "n d"] | None = None,
+        limited: Bool[np.ndarray, " d"] | None = None,
+    ) -> "Columns":
+        """Mean and scale of the numbers, levels of the categories, and which columns are constant, so are not used.
+
+        Numbers that are far from all others do not count. The columns that have some, or had, are limited from then on:
+        to twice the distance of the others from their mean.
+        """
         location, scale = standard_units(table.dense, weight)
+        limit = None
+        if far is not None and limited is not None and limited.any():
+            limit = np.full(len(scale), np.inf)
+            for j in np.flatnonzero(limited):
+                near = ~far[:, j]
+                column = table.dense[near, j : j + 1]
+                if not near.all():
+                    (location[j],), (scale[j],) = standard_units(column, None if weight is None else weight[near])
+                limit[j] = 2 * np.abs((column - location[j]) / scale[j]).max()
+        names = [table.names[place] for place in table.numbers]
+        for name, unit in zip(names, scale, strict=True):
+            if unit < LEAST:
+                raise ValueError(f"column {name} of X is in units of {unit:g}, which cannot be told apart: scale it up")
         categories = tuple(Category(place, _levels(column)) for place, column in table.text.items())
-        return cls(table.names, table.numbers, location, scale, categories)
+        constant = [place for place, same in zip(table.numbers, _constant(table.dense), strict=True) if same]
+        constant += [category.place for category in categories if len(category.levels) == 1]
+        return cls(table.names, table.numbers, location, scale, categories, tuple(sorted(constant)), limit)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """How many levels each category has."""
-        return tuple(len(category.levels) for category in self.categories)
+        """How many levels each category has, those that are constant apart."""
+        return tuple(len(category.levels) for category in self.categories if category.place not in self.constant)
 
     @property
     def width(self) -> int:
         """How many numbers a row is, with a number for every level of a category."""
-        return len(self.numbers) + sum(self.levels)
+        return len(self._used()) + sum(self.levels)
 
     def blank(self) -> Inputs:
         """A row of nothing, for its shape."""
-        return Inputs(np.zeros((1, len(self.numbers))), np.zeros((1, len(self.levels)), np.int32))
+        return Inputs(np.zeros((1, len(self._used()))), np.zeros((1, len(self.levels)), np.int32))
+
+    def _used(self) -> list[int]:
+        """Which of the numbers are not constant, in the order of `numbers`."""
+        return [i for i, place in enumerate(self.numbers) if place not in self.constant]
 
     def apply(self, table: "Table") -> Inputs:
         """The table in standard units."""
@@ -59,16 +90,34 @@ class Columns(NamedTuple):
             odd = sorted(set(table.numbers) ^ set(self.numbers))
             names = ", ".join(self.names[i] for i in odd)
             raise ValueError(f"X has numbers where training had categories, or the other way round, in column {names}")
-        codes = np.zeros((len(table.dense), len(self.categories)), np.int32)
-        for i, (place, levels) in enumerate(self.categories):
+        codes = [np.zeros((len(table.dense), 0), np.int32)]
+        for place, levels in self.categories:
             missing = sorted(str(value) for value in set(table.text[place].tolist()) - set(levels))
             if missing:
                 raise ValueError(
                     f"column {self.names[place]} of X holds {_listed(missing)}, never seen in training; known are "
                     f"{_listed([str(level) for level in levels])}. Drop these rows, or train with examples of them"
                 )
-            codes[:, i] = _codes(table.text[place], levels)
-        return make_inputs((table.dense - self.location) / self.scale, codes, self.levels)
+            if place not in self.constant:
+                codes.append(_codes(table.text[place], levels)[:, None])
+        return make_inputs(self._standard(table.dense), np.concatenate(codes, axis=1), self.levels)
+
+    def _standard(self, dense: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+        """The numbers that are used, in standard units, within their limits."""
+        with np.errstate(over="ignore"):
+            z = (dense - self.location) / self.scale
+        if self.limit is not None:
+            z = np.clip(z, -self.limit, self.limit)
+        used = self._used()
+        z = z if len(used) == len(self.numbers) else z[:, used]
+        if not np.isfinite(z).all():
+            row, column = np.argwhere(~np.isfinite(z))[0]
+            place = self.numbers[used[column]]
+            raise ValueError(
+                f"column {self.names[place]} of X is {dense[row, used[column]]:g} in row {row}, too large for its unit "
+                f"in training, {self.scale[used[column]]:g}: drop the row, or scale the column down"
+            )
+        return z
 
 
 class Table(NamedTuple):
@@ -83,6 +132,9 @@ class Table(NamedTuple):
         """Some of the rows."""
         return self._replace(dense=self.dense[index], text={place: c[index] for place, c in self.text.items()})
 
+
+LEAST = 1e-305
+"""The least unit of a column: beneath it numbers lose their digits."""
 
 MERGED = 20_000
 """Up to this many rows, those that repeat exactly are merged into one of greater weight."""
@@ -108,6 +160,12 @@ def merged(
     if len(first) == len(outputs) and (each == 1).all():
         return table, outputs, each
     return table.take(first), outputs[first], np.bincount(place.ravel(), each)
+
+
+def _constant(a: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
+    """Which columns are the same in all rows, rounding apart."""
+    with np.errstate(over="ignore"):
+        return np.abs(a - a[:1]).max(0, initial=0.0) <= 1e-15 * np.abs(a).max(0, initial=0.0)
 
 
 def _levels(column: np.ndarray) -> tuple[str | int | float | bool, ...]:
@@ -183,6 +241,41 @@ def read_numbers(X: Float[np.ndarray, "n d"], names: list[str] | None) -> Table:
     columns = names or [str(i) for i in range(X.shape[1])]
     check_finite("X", X, columns)
     return Table(tuple(columns), tuple(range(X.shape[1])), X, {})
+
+
+def check_unmasked(what: str, a: Any) -> None:
+    """Raise where an array has masked entries, and say where."""
+    if np.ma.is_masked(a):
+        first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(a))[0])
+        raise ValueError(
+            f"{what} has {np.ma.count_masked(a)} masked entries, the first at {list(first)}: drop these rows, or fill "
+            f"the values ({what}.filled, sklearn.impute)"
+        )
+
+
+def frame_names(y: Any) -> tuple[str, ...] | None:
+    """The names of a data frame's columns, if all are text."""
+    names = list(y.columns) if is_frame(y) else []
+    return tuple(names) if names and all(isinstance(name, str) for name in names) else None
+
+
+def frame_kind(y: Any) -> str | None:
+    """The library a data frame with names is of, pandas or polars."""
+    kind = type(y).__module__.split(".")[0]
+    return kind if frame_names(y) and kind in ("pandas", "polars") else None
+
+
+def make_frame(kind: str, values: Float[np.ndarray, "n d"], names: tuple[str, ...], like: Any) -> Any:
+    """A data frame of that library, with the index of another table where it has one."""
+    if kind == "polars":
+        import polars
+
+        return polars.DataFrame(values, schema=list(names))
+    import pandas
+
+    return pandas.DataFrame(
+        values, columns=list(names), index=like.index if isinstance(like, pandas.DataFrame) else None
+    )
 
 
 def check_finite(what: str, matrix: Float[np.ndarray, "n d"], names: list[str]) -> None:

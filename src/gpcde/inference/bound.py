@@ -220,6 +220,11 @@ class BatchEvidence(eqx.Module):
 
     def closed(self, q: Gaussian) -> Float[Array, ""]:
         model = self.model
+        if model.trend.width:
+            raise NotImplementedError(
+                f"closed-form kernel expectations have no trend, but the model has a {type(model.trend).__name__}; "
+                "use Monte Carlo draws of w instead (expectation='draws')"
+            )
         mean, variance = model.input_map.moments(self.x)
         spread = q.covariance()
         if spread.ndim == 2:

@@ -19,6 +19,7 @@ from ..model.likelihood import ConstantNoise, Likelihood, VaryingNoise
 from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
 from ..model.surfaces import Surface
+from ..model.trend import LinearTrend, NoTrend, Trend
 from ..runtime.files import register
 from .components import principal_components
 
@@ -31,8 +32,8 @@ KERNELS: dict[str, type[RBF] | type[Matern32] | type[Matern52]] = {
 TRIALS = ((0.3, 1.0), (0.05, 0.5), (0.3, 2.0))
 """Starts to try: the share of the noise that is left once w is known, and the lengthscale of w."""
 
-FIRST_NOISE = 0.3
-"""The noise variance that the model without latents starts from."""
+FIRST_NOISE, BELIEVED_NOISE = 0.3, 0.1
+"""The noise variance that the model without latents starts from, and its median a priori."""
 
 
 @register
@@ -52,7 +53,8 @@ class Design:
         By name, of the context, with RBF in w; of the latents where the map has no context. A kernel of your own is one
         of all columns of [context, w].
     input_map : {"concatenate", "features", "project", "bend", "warp"} or InputMap, default="concatenate"
-        "project" needs `input_dim`, the number of rows of A; "bend" is of A x where `input_dim` is given, else of x.
+        "project" needs `input_dim`, the number of rows of A; "bend" and "features" are of A x where `input_dim` is
+        given, else of x.
     input_dim : int, default=0
         The number of rows of A; 0 for no A.
     levels : tuple of int, default=()
@@ -67,6 +69,10 @@ class Design:
         p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
     surface_precision, feature_precision : float, default=None
         How firm the priors are on what makes noise and p(w|x) vary, and on the features; None: by the inputs.
+    trend : {"none", "linear"} or Trend, default="none"
+        What f has beside the kernel's Gaussian process: a linear function of the context.
+    beliefs : bool, default=False
+        Whether lengthscales and noise have priors, which few rows need; for kernels and noise given by name.
     expectation : {"draws", "closed", "importance"}, default="draws"
         Of a Gaussian q(w): by draws, by closed-form kernel expectations, or the importance-weighted bound.
     draws : int, default=1
@@ -89,6 +95,10 @@ class Design:
         On the diagonal of Kzz, relative to it; None: by the type.
     trials : int, default=3
         How many starts to try.
+    first_steps : int, default=100
+        How long the model without latents is trained, which tells the start its lengthscales.
+    first_inducing : int, default=None
+        How many inducing inputs that model has; None: as many as the other.
 
     Examples
     --------
@@ -114,6 +124,8 @@ class Design:
     prior: str | LatentPrior = "normal"
     surface_precision: float | None = None
     feature_precision: float | None = None
+    trend: str | Trend = "none"
+    beliefs: bool = False
     expectation: str = "draws"
     draws: int = 1
     full_covariance: bool = False
@@ -125,6 +137,8 @@ class Design:
     dtype: str = "float64"
     jitter: float | None = None
     trials: int = len(TRIALS)
+    first_steps: int = 100
+    first_inducing: int | None = None
 
     def __post_init__(self) -> None:
         options = {
@@ -133,6 +147,7 @@ class Design:
             "input_map": ("concatenate", "features", "project", "bend", "warp"),
             "likelihood": ("constant", "varying"),
             "prior": ("normal", "tilted"),
+            "trend": ("none", "linear"),
             "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
@@ -153,7 +168,7 @@ class Design:
         if self.input_map == "project" and self.input_dim < 1:
             raise ValueError("input_map='project' needs input_dim, the number of rows of A, to be at least 1")
         if self.levels and isinstance(self.input_map, str) and not (self.input_map == "warp" or self.projects):
-            raise ValueError("categories need input_map='project', 'warp', or 'bend' with input_dim")
+            raise ValueError("categories need input_map='project', 'warp', or 'bend' or 'features' with input_dim")
         closed = self.inference in ("amortised", "gaussian") and self.expectation == "closed"
         if closed and (self.kernel in ("matern32", "matern52") or moving):
             raise ValueError(
@@ -163,14 +178,14 @@ class Design:
             raise ValueError(
                 "noise_variance fixes the noise, which likelihood='varying' does not: leave one of them out"
             )
-        if self.prior == "tilted" and self.latent_dim not in (1, 2):
-            raise ValueError(f"prior='tilted' has one or two latent dimensions, not {self.latent_dim}")
         if self.inference == "free-form" and self.latent_dim > 2:
             raise ValueError(
                 f"inference='free-form' is computed by quadrature, in one or two latent dimensions, not in "
                 f"{self.latent_dim}; for more, use a Gaussian q(w): inference='amortised' or 'gaussian'"
             )
-        for name in ("inducing", "trials", "draws"):
+        if self.prior == "tilted" and self.latent_dim not in (1, 2):
+            raise ValueError(f"prior='tilted' has one or two latent dimensions, not {self.latent_dim}")
+        for name in ("inducing", "trials", "draws", "first_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -179,7 +194,7 @@ class Design:
         """Whether the context of a data point is uncertain."""
         if not isinstance(self.input_map, str):
             return self.input_map.draw_dim > 0
-        return self.input_map == "project" or (self.input_map == "bend" and self.input_dim > 0)
+        return self.input_map == "project" or (self.input_map in ("bend", "features") and self.input_dim > 0)
 
     def input_rows(self, x: Inputs) -> int:
         """How many dense features and category levels there are together."""
@@ -213,14 +228,16 @@ class Design:
         rows = self.input_rows(x)
         if self.input_map == "warp":
             return Warp.create(key, rows, self.latent_dim)
-        if self.input_map == "features":
-            precision = 1.0 if self.feature_precision is None else self.feature_precision
-            return Features.create(key, x.dense.shape[1], precision=precision)
         if self.projects:
             base: InputMap = Project(*projection_start(key, x, y, rows, self.input_dim))
         else:
             base = Concatenate(x.dense.shape[1])
-        return Bend.create(key, base, rows, self.latent_dim) if self.input_map == "bend" else base
+        if self.input_map == "bend":
+            return Bend.create(key, base, rows, self.latent_dim)
+        if self.input_map == "features":
+            precision = 1.0 if self.feature_precision is None else self.feature_precision
+            return Features.create(key, base, rows, precision=precision)
+        return base
 
     def make_mixing(self, outputs: int) -> Mixing:
         """P."""
@@ -239,14 +256,22 @@ class Design:
     def make_kernel(self, width: int) -> Kernel:
         """The kernel of the context, of `width` columns, before there are latents."""
         if isinstance(self.kernel, str):
-            return KERNELS[self.kernel].create(width, np.sqrt(max(width, 1)))
+            return KERNELS[self.kernel].create(width, np.sqrt(max(width, 1)), believed=self.beliefs)
         return RBF.create(width, np.sqrt(max(width, 1)))
 
     def extend_kernel(self, trained: Kernel, width: int, dim: int, lengthscale: float) -> Kernel:
         """The kernel of [context, w], from what was learnt of that of the context."""
         if not isinstance(self.kernel, str):
             return self.kernel
-        return trained.extended(width, dim, lengthscale) if width else KERNELS[self.kernel].create(dim, lengthscale)
+        if width:
+            return trained.extended(width, dim, lengthscale)
+        return KERNELS[self.kernel].create(dim, lengthscale, believed=self.beliefs)
+
+    def make_trend(self, width: int) -> Trend:
+        """What f has beside the kernel's Gaussian process, of a context of `width` columns."""
+        if not isinstance(self.trend, str):
+            return self.trend
+        return LinearTrend.create(width) if self.trend == "linear" and width else NoTrend()
 
     def make_likelihood(self, key: PRNGKeyArray, x: Inputs) -> Likelihood:
         """The noise."""
@@ -254,12 +279,17 @@ class Design:
             return self.likelihood
         if self.likelihood == "constant":
             return self.plain_likelihood()
-        return VaryingNoise.create(self._surface(jax.random.fold_in(key, 1), x), FIRST_NOISE)
+        surface = self._surface(jax.random.fold_in(key, 1), x)
+        return VaryingNoise(self.plain_likelihood().log_noise_variance, surface, believed=self._believed_noise())
+
+    def _believed_noise(self) -> float | None:
+        return BELIEVED_NOISE if self.beliefs else None
 
     def plain_likelihood(self) -> ConstantNoise:
         """One σ², as the model without latents has it."""
-        fixed = self.noise_variance is not None
-        return ConstantNoise.create(self.noise_variance if self.noise_variance is not None else FIRST_NOISE, not fixed)
+        if self.noise_variance is not None:
+            return ConstantNoise.create(self.noise_variance, learn=False)
+        return dataclasses.replace(ConstantNoise.create(FIRST_NOISE), believed=self._believed_noise())
 
     def make_prior(self, key: PRNGKeyArray, x: Inputs) -> LatentPrior:
         """p(w|x)."""

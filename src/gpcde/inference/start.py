@@ -39,8 +39,12 @@ from .training import State, Trainer, TrainingError, optimal_posterior, train
 ENOUGH, PLENTY = 2_000, 50_000
 """Rows that tell where to start, and where each of many categories does; more only take time."""
 
-FIRST_STEPS, TRIAL_STEPS, TRIAL_BATCH = 100, 20, 512
-"""How long the model without latents and each start are tried, and on how many rows a step."""
+TRIAL_STEPS, TRIAL_BATCH = 20, 512
+"""How long each start is tried, and on how many rows a step."""
+
+
+LEAST_NOISE = 0.03
+"""The least noise variance to start from, where noise is believed to be of some size."""
 
 
 def start(
@@ -205,7 +209,10 @@ def _latent_inputs(
         right, spread = w, _spread(rng, design.inducing, w.shape[1])
     else:
         spread = right[rng.choice(len(right), design.inducing)]
-    inducing = np.resize(np.asarray(plain.model.inducing_points), (design.inducing, left.shape[1]))
+    places = np.asarray(plain.model.inducing_points)
+    if design.first_inducing is not None and left.shape[1]:
+        places = _centres(left, design.inducing)
+    inducing = np.resize(places, (design.inducing, left.shape[1]))
     return np.concatenate([inducing, spread], axis=1), np.concatenate([left, right], axis=1)
 
 
@@ -216,7 +223,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
     """
     left, _ = _halves(input_map, some.x, np.zeros((len(some.y), 0)))
     width, mixing = left.shape[1], design.make_mixing(some.y.shape[1])
-    centres = _centres(left, design.inducing) if width else np.zeros((1, 0))
+    centres = _centres(left, design.first_inducing or design.inducing) if width else np.zeros((1, 0))
     model = Model(
         design.make_kernel(width),
         jnp.asarray(centres),
@@ -224,12 +231,13 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
         NoLatents(),
         _held(mixing) if mixing.period else mixing,
         design.plain_likelihood(),
+        trend=design.make_trend(width),
         jitter=design.make_jitter(),
     )
-    trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, FIRST_STEPS), 1.0)
+    trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, design.first_steps), 1.0)
     state = trainer.init(model)
     if width:
-        state, _ = train(trainer, key, state, some, FIRST_STEPS, len(some.y))
+        state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
     if mixing.period:
         state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)
     return state
@@ -278,7 +286,10 @@ def _completed(
     width = plain.inducing_points.shape[1]
     scale = lengthscale * input_map.latent_lengthscale
     kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale)
-    likelihood = design.make_likelihood(key, x).with_noise_variance(float(plain.noise_variance) * share)
+    noise = float(plain.noise_variance) * share
+    # from too little noise there is no way back to a density that varies: rows are told apart by w alone
+    noise = max(noise, LEAST_NOISE) if design.beliefs else noise
+    likelihood = design.make_likelihood(key, x).with_noise_variance(noise)
     return Model(
         kernel,
         jnp.asarray(inducing),
@@ -287,6 +298,7 @@ def _completed(
         plain.mixing,
         likelihood,
         design.make_prior(key, x),
+        plain.trend,
         plain.jitter,
     )
 

@@ -186,7 +186,7 @@ class Trainer(eqx.Module):
 
     def _init(self, model: Model, posterior: VariationalPosterior | None, local: Array | None) -> State:
         if posterior is None:
-            posterior = Statistics.prior(len(model.inducing_points), model.mixing.shape[0])
+            posterior = Statistics.prior(model.width, model.mixing.shape[0])
         own = model.latents.local_dim
         if own and local is None:
             local = jnp.zeros((int(self.n_data), own), model.inducing_points.dtype)

@@ -6,6 +6,7 @@
     Latents      NoLatents, FreeForm, GaussianLatents: q(w)
     LatentPrior  StandardNormal, TiltedNormal: p(w|x)
     Likelihood   ConstantNoise, VaryingNoise: the noise
+    Trend        NoTrend, LinearTrend: what f has beside the kernel's Gaussian process
     Mixing       Identity, PointMixing, GaussianMixing, ConjugateMixing: P
 
 Numbers are 64-bit: make and use parts inside `with gpcde.scope():`.
@@ -24,6 +25,7 @@ from .part import Certain, Part
 from .prior import LatentPrior, StandardNormal, TiltedNormal
 from .quadrature import evenly_spaced, gauss_hermite, quasi_random
 from .surfaces import Surface
+from .trend import LinearTrend, NoTrend, Trend
 
 __all__ = [
     "MLP",
@@ -49,11 +51,13 @@ __all__ = [
     "Latents",
     "Likelihood",
     "Linear",
+    "LinearTrend",
     "Matern32",
     "Matern52",
     "Mixing",
     "Model",
     "NoLatents",
+    "NoTrend",
     "Part",
     "PointMixing",
     "Polynomial",
@@ -64,6 +68,7 @@ __all__ = [
     "Sum",
     "Surface",
     "TiltedNormal",
+    "Trend",
     "VaryingNoise",
     "Warp",
     "evenly_spaced",

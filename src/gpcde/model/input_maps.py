@@ -2,8 +2,8 @@
 
     Ignore        h = w
     Concatenate   h = [x, w]
-    Features      h = [x + φ(x), w]  φ a network of x under a prior, that starts near 0
     Project       h = [A x, w]       A Gaussian a priori, q(A) a factorised Gaussian, marginalised
+    Features      h = [x + φ(x), w] or [A x + φ(x), w], φ a network of x that starts near 0
     Bend          h = [x, w + g(x, w)] or [A x, w + g(x, w)], g a small network that starts near 0
     Warp          h = w + g(x, w)    g such a network
 
@@ -148,69 +148,6 @@ class Concatenate(Certain, _Joined):
         return mean, jnp.zeros_like(mean)
 
 
-class Features(Certain, _Joined):
-    """h = [x + φ(x), w], φ a tanh network under a Gaussian prior (of variance 1 / (precision × fan-in)) on its weights.
-
-    Where inputs are many, the GP then lives on what matters of them; where φ is zero, it is the plain map.
-
-    Parameters
-    ----------
-    network : MLP
-        φ.
-    precision : float
-        How firm the prior on its weights is.
-    """
-
-    network: MLP
-    precision: float = eqx.field(static=True)
-
-    @classmethod
-    def create(
-        cls, key: PRNGKeyArray, dim: int, hidden: tuple[int, ...] = (64, 64), precision: float = 1.0
-    ) -> "Features":
-        """For `dim` dense inputs.
-
-        Parameters
-        ----------
-        key : PRNG key
-            Of the first weights.
-        dim : int
-            The number of columns of x.
-        hidden : tuple of int, default=(64, 64)
-            The widths of the hidden layers.
-        precision : float, default=1.0
-            How firm the prior on the weights is.
-        """
-        return cls(MLP.create(key, (dim, *hidden, dim), last_scale=0.1), precision)
-
-    @property
-    def context_dim(self) -> int:
-        return self.network.weights[0].shape[0]
-
-    @property
-    def draw_dim(self) -> int:
-        return 0
-
-    def context(self, x: Inputs, draws: Float[Array, "n k"]) -> Float[Array, "n c"]:
-        plain = Concatenate(self.context_dim).context(x, draws)
-        return plain + self.network.after_first(linear(x, self.network.weights[0]))
-
-    def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
-        mean = self.context(x, jnp.zeros((x.n_rows, 0)))
-        return mean, jnp.zeros_like(mean)
-
-    def without_latents(self) -> InputMap:
-        """The plain map: the first steps are too large for a network."""
-        return Concatenate(self.context_dim)
-
-    def with_latents(self, trained: InputMap) -> InputMap:
-        return self
-
-    def penalty(self) -> Float[Array, ""]:
-        """Minus the log prior of the weights, a constant apart."""
-        return 0.5 * self.precision * self.network.square_norm(by_fan_in=True)
-
-
 class Project(_Joined):
     """h = [A x, w], q(A) = prod N(mean, exp(2 log_std)), p(A) = prod N(0, prior_std²); A stored transposed.
 
@@ -255,6 +192,86 @@ class Project(_Joined):
     def sample(self, key: PRNGKeyArray) -> "Project":
         drawn = self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
         return Project(drawn, jnp.full_like(self.log_std, -jnp.inf), self.prior_std)
+
+
+class Features(_Joined):
+    """h = [c + φ(x), w], the context c = x or A x (`base`), φ a tanh network under a Gaussian prior on its weights.
+
+    The prior has variance 1 / (precision × fan-in). Where inputs are many, the GP then lives on what matters of them;
+    where φ is zero, it is the map without.
+
+    Parameters
+    ----------
+    base : InputMap
+        The map that makes the context, Concatenate or Project.
+    network : MLP
+        φ.
+    precision : float
+        How firm the prior on its weights is.
+    """
+
+    base: InputMap
+    network: MLP
+    precision: float = eqx.field(static=True)
+
+    @classmethod
+    def create(
+        cls,
+        key: PRNGKeyArray,
+        base: InputMap,
+        input_rows: int,
+        hidden: tuple[int, ...] = (64, 64),
+        precision: float = 1.0,
+    ) -> "Features":
+        """For inputs of `input_rows` dense features and category levels together.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the first weights.
+        base : InputMap
+            The map that makes the context, Concatenate or Project.
+        input_rows : int
+            The number of dense features and category levels together.
+        hidden : tuple of int, default=(64, 64)
+            The widths of the hidden layers.
+        precision : float, default=1.0
+            How firm the prior on the weights is.
+        """
+        return cls(base, MLP.create(key, (input_rows, *hidden, base.context_dim), last_scale=0.1), precision)
+
+    @property
+    def context_dim(self) -> int:
+        return self.base.context_dim
+
+    @property
+    def draw_dim(self) -> int:
+        return self.base.draw_dim
+
+    def _moved(self, x: Inputs) -> Float[Array, "n c"]:
+        """φ(x)."""
+        return self.network.after_first(linear(x, self.network.weights[0]))
+
+    def context(self, x: Inputs, draws: Float[Array, "n k"]) -> Float[Array, "n c"]:
+        return self.base.context(x, draws) + self._moved(x)
+
+    def moments(self, x: Inputs) -> tuple[Float[Array, "n c"], Float[Array, "n c"]]:
+        mean, variance = self.base.moments(x)
+        return mean + self._moved(x), variance
+
+    def without_latents(self) -> InputMap:
+        """The base: the first steps are too large for a network."""
+        return self.base
+
+    def with_latents(self, trained: InputMap) -> InputMap:
+        return eqx.tree_at(lambda m: m.base, self, trained)
+
+    def penalty(self) -> Float[Array, ""]:
+        """The base's, and minus the log prior of the weights, a constant apart."""
+        return self.base.penalty() + 0.5 * self.precision * self.network.square_norm(by_fan_in=True)
+
+    def sample(self, key: PRNGKeyArray) -> "Features":
+        return eqx.tree_at(lambda m: m.base, self, self.base.sample(key))
 
 
 class Bend(InputMap):

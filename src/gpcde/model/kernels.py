@@ -39,6 +39,9 @@ from .part import Certain
 
 K = TypeVar("K", bound="Stationary")
 
+SPREAD = 0.7
+"""The standard deviation of the logarithm of a lengthscale a priori, where one is believed."""
+
 
 class Kernel(Certain):
     """A positive semi-definite function of two rows."""
@@ -170,6 +173,8 @@ class Stationary(_Ard):
         log v.
     log_lengthscales : array of shape (k,)
         The logarithm of the lengthscale of each column.
+    believed : tuple of float, default=()
+        The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
 
     Attributes
     ----------
@@ -181,9 +186,16 @@ class Stationary(_Ard):
 
     log_variance: Float[Array, ""]
     log_lengthscales: Float[Array, " k"]
+    believed: tuple[float, ...] = eqx.field(static=True, default=())
 
     @classmethod
-    def create(cls: type[K], dims: int | tuple[int, ...], lengthscales: Numbers = 1.0, variance: Numbers = 1.0) -> K:
+    def create(
+        cls: type[K],
+        dims: int | tuple[int, ...],
+        lengthscales: Numbers = 1.0,
+        variance: Numbers = 1.0,
+        believed: bool = False,
+    ) -> K:
         """A kernel of `dims` columns, with a lengthscale for all or for each.
 
         Parameters
@@ -194,9 +206,13 @@ class Stationary(_Ard):
             One for all columns, or one for each.
         variance : float, default=1.0
             v.
+        believed : bool, default=False
+            Whether lengthscales and variance have a prior: that they are near those given, and near 1.
         """
         columns = _columns(dims)
-        return cls(columns, _log(variance, (), "variance"), _log(lengthscales, (len(columns),), "lengthscales"))
+        scales = _log(lengthscales, (len(columns),), "lengthscales")
+        medians = tuple(np.broadcast_to(lengthscales, (len(columns),)).tolist()) if believed else ()
+        return cls(columns, _log(variance, (), "variance"), scales, medians)
 
     @property
     def variance(self) -> Float[Array, ""]:
@@ -205,6 +221,13 @@ class Stationary(_Ard):
     @property
     def lengthscales(self) -> Float[Array, " k"]:
         return jnp.exp(self.log_lengthscales)
+
+    def penalty(self) -> Float[Array, ""]:
+        """Minus the log of a normal prior of the logarithms, a constant apart, where something is believed."""
+        if not self.believed:
+            return jnp.zeros(())
+        off = (self.log_lengthscales - np.log(self.believed)) / SPREAD
+        return 0.5 * (jnp.sum(off**2) + self.log_variance**2)
 
     @staticmethod
     @abc.abstractmethod
@@ -277,8 +300,9 @@ class RBF(Stationary):
         return rbf_expectations(self.variance, self.lengthscales, *self.pick_moments(mean, covariance, z), weight)
 
     def extended(self, width: int, dim: int, lengthscale: float) -> Kernel:
-        scales = np.concatenate([np.asarray(self.lengthscales), np.full(dim, lengthscale)])
-        return RBF.create(width + dim, scales, float(self.variance))
+        log_scales = np.append(np.asarray(self.log_lengthscales), np.full(dim, np.log(lengthscale)))
+        believed = self.believed + (lengthscale,) * dim if self.believed else ()
+        return RBF(_columns(width + dim), jnp.asarray(self.log_variance), jnp.asarray(log_scales), believed)
 
     def separate(self, split: int) -> tuple[Kernel, Kernel]:
         side = self._side(split)
@@ -484,6 +508,9 @@ class Sum(Kernel):
     first: Kernel
     second: Kernel
 
+    def penalty(self) -> Float[Array, ""]:
+        return self.first.penalty() + self.second.penalty()
+
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
         return self.first(x, z) + self.second(x, z)
 
@@ -517,6 +544,9 @@ class Product(Kernel):
 
     first: Kernel
     second: Kernel
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.first.penalty() + self.second.penalty()
 
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
         return self.first(x, z) * self.second(x, z)

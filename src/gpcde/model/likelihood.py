@@ -9,6 +9,7 @@ Since s is the same for all outputs, it weighs a data point's draw and changes n
 """
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,6 +47,15 @@ class Likelihood(Part):
         )
 
 
+SPREAD = 1.5
+"""The standard deviation of log σ² a priori, where a σ² is believed."""
+
+
+def _surprise(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
+    """Minus the log prior of log σ², a constant apart; 0 where nothing is believed."""
+    return jnp.zeros(()) if believed is None else 0.5 * ((log_noise_variance - np.log(believed)) / SPREAD) ** 2
+
+
 class ConstantNoise(Certain, Likelihood):
     """σ² for all x and w: learnt, or kept as it is.
 
@@ -55,10 +65,13 @@ class ConstantNoise(Certain, Likelihood):
         log σ².
     learn : bool, default=True
         Whether σ² is learnt.
+    believed : float, default=None
+        The median of σ² a priori; None: nothing is believed of it.
     """
 
     log_noise_variance: Float[Array, ""]
     learn: bool = eqx.field(static=True, default=True)
+    believed: float | None = eqx.field(static=True, default=None)
 
     @classmethod
     def create(cls, noise_variance: float = 0.1, learn: bool = True) -> "ConstantNoise":
@@ -81,7 +94,12 @@ class ConstantNoise(Certain, Likelihood):
         return jnp.exp(wide(log))
 
     def with_noise_variance(self, noise_variance: float) -> "ConstantNoise":
-        return ConstantNoise.create(noise_variance) if self.learn else self
+        if not self.learn:
+            return self
+        return dataclasses.replace(self, log_noise_variance=jnp.asarray(np.float64(np.log(noise_variance))))
+
+    def penalty(self) -> Float[Array, ""]:
+        return _surprise(self.log_noise_variance, self.believed)
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return jnp.zeros((1, 1))
@@ -101,11 +119,14 @@ class VaryingNoise(Certain, Likelihood):
         g, with one output.
     limit : float, default=4.0
         c.
+    believed : float, default=None
+        The median of σ² a priori; None: nothing is believed of it.
     """
 
     log_noise_variance: Float[Array, ""]
     surface: Surface
     limit: float = eqx.field(static=True, default=4.0)
+    believed: float | None = eqx.field(static=True, default=None)
 
     @classmethod
     def create(cls, surface: Surface, noise_variance: float = 0.1) -> "VaryingNoise":
@@ -125,10 +146,10 @@ class VaryingNoise(Certain, Likelihood):
         return jnp.exp(wide(self.log_noise_variance))
 
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
-        return VaryingNoise(ConstantNoise.create(noise_variance).log_noise_variance, self.surface, self.limit)
+        return dataclasses.replace(self, log_noise_variance=jnp.asarray(np.float64(np.log(noise_variance))))
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
 
     def penalty(self) -> Float[Array, ""]:
-        return self.surface.penalty()
+        return self.surface.penalty() + _surprise(self.log_noise_variance, self.believed)

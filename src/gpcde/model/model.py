@@ -1,11 +1,12 @@
 """The model: its parts, and the kernel rows between the inputs of the GP and the inducing inputs.
 
-y = P f(h) + N(0, σ² s(x, w) I),    h = map(x, w),    w ~ p(w|x),    f a sparse Gaussian process
+y = P f(h) + N(0, σ² s(x, w) I),    h = map(x, w),    w ~ p(w|x),    f a sparse Gaussian process and a trend
 """
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -18,6 +19,7 @@ from .latents import Latents
 from .likelihood import ConstantNoise, Likelihood
 from .mixing import Mixing
 from .prior import LatentPrior, StandardNormal
+from .trend import NoTrend, Trend
 
 
 class Model(Stored):
@@ -39,6 +41,8 @@ class Model(Stored):
         The noise.
     prior : LatentPrior, default=StandardNormal()
         p(w|x).
+    trend : Trend, default=NoTrend()
+        What f has beside the kernel's Gaussian process.
     jitter : float, default=1e-6
         What is added to the diagonal of Kzz, relative to it.
 
@@ -46,6 +50,8 @@ class Model(Stored):
     ----------
     noise_variance : array of shape ()
         σ².
+    width : int
+        How many numbers u has: M, and those of the trend.
 
     Examples
     --------
@@ -78,6 +84,7 @@ class Model(Stored):
     mixing: Mixing
     likelihood: Likelihood
     prior: LatentPrior = eqx.field(default_factory=StandardNormal)
+    trend: Trend = eqx.field(default_factory=NoTrend)
     jitter: float = eqx.field(static=True, default=1e-6)
 
     def __check_init__(self) -> None:
@@ -91,7 +98,7 @@ class Model(Stored):
         """The fields of a model in a file of format 1, which had one σ² and no other prior than N(0, I)."""
         if written == 1:
             fields["likelihood"] = ConstantNoise(fields.pop("log_noise_variance"), fields.pop("learn_noise"))
-            fields["prior"] = StandardNormal()
+            fields["prior"], fields["trend"] = StandardNormal(), NoTrend()
         return fields
 
     @property
@@ -99,16 +106,32 @@ class Model(Stored):
         """σ²."""
         return self.likelihood.noise_variance
 
+    @property
+    def width(self) -> int:
+        """How many numbers u has: M, and those of the trend."""
+        return len(self.inducing_points) + self.trend.width
+
     def penalty(self) -> Float[Array, ""]:
         """What the bound loses for what the parts are uncertain of, q(u) and q(w) apart; in the widest float."""
-        parts = (self.input_map, self.mixing, self.kernel, self.latents, self.likelihood, self.prior)
+        parts = (self.input_map, self.mixing, self.kernel, self.latents, self.likelihood, self.prior, self.trend)
         return sum((part.penalty() for part in wide(parts)), jnp.zeros(()))
 
     def gram(self) -> Float[Array, "M M"]:
-        """Kzz, with the only jitter there is, relative to its diagonal; in the widest float."""
+        """Cov(u), in the widest float: Kzz, with the only jitter there is, relative to its diagonal; I for a trend."""
         kernel, z = wide((self.kernel, self.inducing_points))
         gram = kernel.gram(z)
-        return gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
+        gram = gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
+        return jax.scipy.linalg.block_diag(gram, jnp.eye(self.trend.width)) if self.trend.width else gram
+
+    def with_trend(
+        self, rows: Float[Array, "n k M"], diag: Float[Array, "n k"], left: Float[Array, "n b"]
+    ) -> tuple[Float[Array, "n k T"], Float[Array, "n k"]]:
+        """The covariances of f(h) with u and with itself, from those of the kernel."""
+        if not self.trend.width:
+            return rows, diag
+        more = wide(self.trend).rows(wide(left))[:, None]
+        shape = (len(left), rows.shape[1], more.shape[2])
+        return jnp.concatenate([rows, jnp.broadcast_to(more, shape)], axis=2), diag + jnp.sum(more**2, axis=2)
 
     def cast(self, x: Inputs) -> Inputs:
         """The inputs in the model's own type, whatever the data's is."""
@@ -116,7 +139,7 @@ class Model(Stored):
 
 
 class Factors(NamedTuple):
-    """k(h_nk, Z) = rows_x ⊙ rows_w, for latents that all data points share."""
+    """Cov(f(h_nk), u) = rows_x ⊙ rows_w, for latents that all data points share."""
 
     rows_x: Float[Array, "n M"]
     rows_w: Float[Array, "k M"]
@@ -132,21 +155,28 @@ def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k 
         return None
     z = model.inducing_points
     rows_x, rows_w = pair[0](left, z[:, :split]), pair[1](right[0], z[:, split:])
-    return Factors(*wide((rows_x, rows_w, pair[0].diag(left)[:, None] * pair[1].diag(right[0]))))
+    rows_x, rows_w, diag = wide((rows_x, rows_w, pair[0].diag(left)[:, None] * pair[1].diag(right[0])))
+    if model.trend.width:
+        more = wide(model.trend).rows(wide(left))
+        rows_x = jnp.concatenate([rows_x, more], axis=1)
+        rows_w = jnp.concatenate([rows_w, jnp.ones((len(rows_w), more.shape[1]))], axis=1)
+        diag = diag + jnp.sum(more**2, axis=1, keepdims=True)
+    return Factors(rows_x, rows_w, diag)
 
 
 def kernel_rows(
     model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
 ) -> tuple[Float[Array, "n k M"], Float[Array, "n k"]]:
-    """k(h_nk, Z) and k(h_nk, h_nk)."""
+    """The covariances of f(h_nk) with u, k(h_nk, Z) but for the trend, and with itself."""
     left, right = model.input_map.halves(context, w.astype(context.dtype))
     n, (_, k, dim), split = len(left), right.shape, left.shape[1]
     pair = model.kernel.separate(split) if split and k > 1 else None
     if pair is not None:  # the part of the kernel that x alone decides, once a data point
         z, moved = model.inducing_points, right.reshape(-1, dim)
         rows = pair[0](left, z[:, :split])[:, None] * pair[1](moved, z[:, split:]).reshape(-1, k, len(z))
-        return wide((rows, pair[0].diag(left)[:, None] * pair[1].diag(moved).reshape(-1, k)))
+        diag = pair[0].diag(left)[:, None] * pair[1].diag(moved).reshape(-1, k)
+        return model.with_trend(*wide((rows, diag)), left)
     h = model.input_map.join(context, w.astype(context.dtype))
     flat = h.reshape(n * k, h.shape[2])
     rows = wide(model.kernel(flat, model.inducing_points))
-    return rows.reshape(n, k, -1), wide(model.kernel.diag(flat)).reshape(n, k)
+    return model.with_trend(rows.reshape(n, k, -1), wide(model.kernel.diag(flat)).reshape(n, k), left)

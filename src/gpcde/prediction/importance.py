@@ -83,7 +83,7 @@ def importance_log_density(
         raise ValueError(f"draws must be at least 1 and fit_steps not negative, got {draws!r} and {fit_steps!r}")
     if not len(y):
         raise ValueError("y must have at least one row")
-    width = max(len(model.inducing_points), model.mixing.shape[1])
+    width = max(model.width, model.mixing.shape[1])
     log_ratio, of_prior = np.empty((len(y), draws)), int(PRIOR_SHARE * draws)
     with scope():
         none = Nodes(np.zeros((1, model.latents.dim)), np.zeros(1), np.zeros((1, model.input_map.draw_dim)))

@@ -1,10 +1,11 @@
 """Whole functions drawn from the posterior, by pathwise conditioning, and the densities they make.
 
-    f(h) = φ(h)ᵀ ω + k(h, Z) Lz⁻ᵀ (v - Lz⁻¹ φ(Z)ᵀ ω),     ω ~ N(0, I),   v ~ q(v),   u = Lz v
+    f(h) = φ(h)ᵀ ω + Cov(f(h), u) Lz⁻ᵀ (v - Lz⁻¹ φ(Z)ᵀ ω),     ω ~ N(0, I),   v ~ q(v),   u = Lz v
 
-φ are random Fourier features of the prior: cosines and sines at frequencies drawn from the kernel's spectrum. One
-draw of f, with every other part of the model drawn too where it is uncertain (`Part.sample`), is a function of (x, w)
-that can be evaluated anywhere, and so one density p(y|x, f) = sum_k π_k N(y | P f(x, w_k), σ² s I) for every x.
+φ are random Fourier features of the kernel, cosines and sines at frequencies drawn from its spectrum; a trend, which
+u holds whole, needs none. One draw of f, with every other part of the model drawn too where it is uncertain
+(`Part.sample`), is a function of (x, w) that can be evaluated anywhere, and so one density
+p(y|x, f) = sum_k π_k N(y | P f(x, w_k), σ² s I) for every x.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from ..inference.forms import inverse_cholesky
 from ..inference.posterior import VariationalPosterior
 from ..model.inputs import Inputs
 from ..model.mixing import Directions
-from ..model.model import Model
+from ..model.model import Model, kernel_rows
 from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope, wide
@@ -45,7 +46,7 @@ class Path(eqx.Module):
     weights : array of shape (2 F, L)
         ω, the weights of their cosines and sines.
     correction : array of shape (M, L)
-        The weights of k(h, Z), which make the draw one of the posterior.
+        The weights of Cov(f(h), u), which make the draw one of the posterior.
     directions : Directions or None
         The directions of P; None where P is the identity.
     """
@@ -63,8 +64,8 @@ class Path(eqx.Module):
         h = model.input_map.join(context, w[None])
         n, k, width = h.shape
         flat = h.reshape(n * k, width)
-        f = _features(flat, self.frequencies) @ self.weights
-        return (f + model.kernel(flat, model.inducing_points) @ self.correction).reshape(n, k, -1)
+        f = (_features(flat, self.frequencies) @ self.weights).reshape(n, k, -1)
+        return f + kernel_rows(model, context, w[None])[0] @ self.correction
 
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
@@ -107,7 +108,8 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
     weights = jax.random.normal(keys[1], (2 * FEATURES, q.mean.shape[1])) * jnp.sqrt(variance / FEATURES)
     whitener = inverse_cholesky(model.gram())
     v = q.sample(jax.random.normal(keys[2], q.mean.shape))
-    correction = whitener.T @ (v - whitener @ (_features(z, where) @ weights))
+    drawn_u = jnp.pad(_features(z, where) @ weights, [(0, model.trend.width), (0, 0)])
+    correction = whitener.T @ (v - whitener @ drawn_u)
     others = jax.random.split(jax.random.fold_in(key, 5), 3)
     drawn = dataclasses.replace(
         model,

@@ -239,7 +239,7 @@ class Predictor(eqx.Module):
         """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""
         count, width = len(self.nodes.w), max(self.moments.separated_width, self.model.mixing.shape[1])
         if self.nodes.context is not None or not self._separates():
-            width = max(width, len(self.model.inducing_points))
+            width = max(width, self.model.width)
         return max(1, min(PAIRS_AT_ONCE // count, NUMBERS_AT_ONCE // (count * width)))
 
 

@@ -108,7 +108,7 @@ def _ones(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _first(unit: Unit, state: State) -> State:
     """The start that all four share, as one who knows nothing of q(u) would begin."""
-    inducing, outputs = len(state.model.inducing_points), state.model.mixing.shape[0]
+    inducing, outputs = state.model.width, state.model.mixing.shape[0]
     assert state.local is not None
     with scope():
         posterior: VariationalPosterior = Statistics.prior(inducing, outputs)

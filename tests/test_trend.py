@@ -1,0 +1,200 @@
+"""A linear trend is a linear kernel, exactly: whatever the inducing inputs, in the bound, in answers and in draws."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+from gpcde import GPCDE, Design
+from gpcde.inference.bound import Batch, draw, evaluate_bound, whole
+from gpcde.inference.posterior import Statistics
+from gpcde.inference.training import State, Trainer, optimal_posterior
+from gpcde.model import (
+    RBF,
+    Concatenate,
+    ConstantNoise,
+    FreeForm,
+    GaussianLatents,
+    Identity,
+    LinearTrend,
+    Matern52,
+    Model,
+    NoLatents,
+    NoTrend,
+    Trend,
+    VaryingNoise,
+    make_inputs,
+)
+from gpcde.model.kernels import SPREAD, Kernel
+from gpcde.model.model import kernel_rows, separated
+from gpcde.model.surfaces import Surface
+from gpcde.prediction.paths import draw_path
+from gpcde.prediction.predictor import Predictor
+from small import rows
+from unseparated import Whole
+
+N, NOISE, VARIANCE = 12, 0.2, 2.5
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 1))
+
+
+def regression(trend: Trend, kernel: Kernel | None = None, jitter: float = 1e-12) -> tuple[Model, Batch]:
+    """Sparse GP regression, its inducing inputs the inputs themselves."""
+    kernel = RBF.create(2, [0.8, 1.3], 0.7) if kernel is None else kernel
+    parts = Concatenate(2), NoLatents(), Identity(1), ConstantNoise.create(NOISE)
+    return Model(kernel, jnp.asarray(X), *parts, trend=trend, jitter=jitter), whole(make_inputs(X), Y)
+
+
+def covariance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The kernel's and the trend's, written out."""
+    scaled = (a[:, None] - b) / np.array([0.8, 1.3])
+    return 0.7 * np.exp(-0.5 * (scaled**2).sum(-1)) + VARIANCE * a @ b.T / 2
+
+
+def at_optimum(model: Model, data: Batch) -> State:
+    trainer = Trainer.create(N)
+    return optimal_posterior(trainer, jax.random.key(0), trainer.init(model), data)
+
+
+def test_the_bound_is_the_log_likelihood_of_the_sum_of_kernels() -> None:
+    model, data = regression(LinearTrend.create(2, VARIANCE))
+    state = at_optimum(model, data)
+    terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+    expected = multivariate_normal.logpdf(Y[:, 0], np.zeros(N), covariance(X, X) + NOISE * np.eye(N))
+    np.testing.assert_allclose(terms.bound + terms.penalty, expected, rtol=1e-7)
+    np.testing.assert_allclose(terms.penalty, 0.5 * np.log(VARIANCE) ** 2, rtol=1e-12)
+
+
+def test_a_linear_function_needs_no_inducing_inputs() -> None:
+    """With next to no kernel and one inducing input, it is Bayesian linear regression."""
+    parts = Concatenate(2), NoLatents(), Identity(1), ConstantNoise.create(NOISE)
+    model = Model(RBF.create(2, variance=1e-12), jnp.zeros((1, 2)), *parts, trend=LinearTrend.create(2, VARIANCE))
+    assert model.width == 3
+    data = whole(make_inputs(X), Y)
+    state = at_optimum(model, data)
+    terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+    expected = multivariate_normal.logpdf(Y[:, 0], np.zeros(N), VARIANCE * X @ X.T / 2 + NOISE * np.eye(N))
+    np.testing.assert_allclose(terms.bound + terms.penalty, expected, rtol=1e-7)
+
+
+def test_answers_are_those_of_the_sum_of_kernels() -> None:
+    model, data = regression(LinearTrend.create(2, VARIANCE))
+    state = at_optimum(model, data)
+    new = RNG.normal(size=(5, 2)) * 3
+    cross, gram = covariance(new, X), covariance(X, X) + NOISE * np.eye(N)
+    mean = cross @ np.linalg.solve(gram, Y[:, 0])
+    variance = np.diag(covariance(new, new) - cross @ np.linalg.solve(gram, cross.T)) + NOISE
+    y = RNG.normal(size=(5, 1))
+    got = Predictor.create(model, state.posterior).log_density(make_inputs(new), y)
+    np.testing.assert_allclose(got, norm.logpdf(y[:, 0], mean, np.sqrt(variance)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("whole_kernel", [False, True])
+def test_rows_and_factors_are_the_covariances_with_u(whole_kernel: bool) -> None:
+    """Whether or not the kernel separates: k(h, Z) and t(c), and on the diagonal the sum."""
+    rbf = RBF.create(3)
+    trend = LinearTrend.create(2, VARIANCE)
+    parts = Concatenate(2), FreeForm.create(1, 4), Identity(1), ConstantNoise.create(NOISE)
+    z = RNG.normal(size=(5, 3))
+    model = Model(Whole(rbf) if whole_kernel else rbf, jnp.asarray(z), *parts, trend=trend)
+    w = jnp.asarray(RNG.normal(size=(1, 4, 1)))
+    got, diag = kernel_rows(model, jnp.asarray(X), w)
+    h = np.concatenate([np.repeat(X[:, None], 4, axis=1), np.repeat(w, N, axis=0)], axis=2)
+    linear = np.broadcast_to(np.sqrt(VARIANCE / 2) * X[:, None], (N, 4, 2))
+    kernel = np.asarray(rbf(jnp.asarray(h.reshape(-1, 3)), jnp.asarray(z))).reshape(N, 4, 5)
+    np.testing.assert_allclose(got, np.concatenate([kernel, linear], axis=2), rtol=1e-11)
+    np.testing.assert_allclose(diag, 1 + (linear**2).sum(2), rtol=1e-11)
+    factors = separated(model, jnp.asarray(X), w)
+    assert (factors is None) == whole_kernel
+    if factors is not None:
+        np.testing.assert_allclose(factors.rows_x[:, None] * factors.rows_w, got, rtol=1e-11)
+        np.testing.assert_allclose(jnp.broadcast_to(factors.diag, diag.shape), diag, rtol=1e-11)
+
+
+def test_functions_drawn_have_the_trend_too() -> None:
+    """Mean and variance of draws at points far out, where the trend is nearly all there is."""
+    model, data = regression(LinearTrend.create(2, VARIANCE), jitter=1e-8)
+    state = at_optimum(model, data)
+    new = np.array([[6.0, -4.0], [-5.0, 5.0]])
+    cross, gram = covariance(new, X), covariance(X, X) + NOISE * np.eye(N)
+    mean = cross @ np.linalg.solve(gram, Y[:, 0])
+    spread = np.sqrt(np.diag(covariance(new, new) - cross @ np.linalg.solve(gram, cross.T)))
+    keys = jax.random.split(jax.random.key(1), 400)
+    drawn = [draw_path(key, model, state.posterior).functions(make_inputs(new), jnp.zeros((1, 0))) for key in keys]
+    f = np.asarray(drawn)[:, :, 0, 0]
+    assert (np.abs(f.mean(0) - mean) < 5 * spread / 20).all()
+    np.testing.assert_allclose(f.std(0), spread, rtol=0.2)
+
+
+def test_no_trend_is_no_trend() -> None:
+    """A trend of no variance changes nothing but the numbers that q(u) has."""
+    (none, data), (small, _) = regression(NoTrend(), jitter=1e-6), regression(LinearTrend.create(2, 1e-14), jitter=1e-6)
+    bounds = []
+    for model in (none, small):
+        state = at_optimum(model, data)
+        terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+        bounds.append(float(terms.bound + terms.penalty))
+        assert isinstance(state.posterior, Statistics)
+        assert len(state.posterior.G) == N + model.trend.width
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
+
+
+def test_closed_form_expectations_refuse_a_trend() -> None:
+    latents = GaussianLatents(None, 1, "closed", 1, False)
+    parts = Concatenate(2), latents, Identity(1), ConstantNoise.create(NOISE)
+    model = Model(RBF.create(3), jnp.zeros((1, 3)), *parts, trend=LinearTrend.create(2))
+    local = jnp.zeros((N, latents.local_dim))
+    data, draws = whole(make_inputs(X), Y), draw(jax.random.key(0), model, N)
+    with pytest.raises(NotImplementedError, match="have no trend, but the model has a LinearTrend"):
+        evaluate_bound(model, Statistics.prior(3, 1), data, draws, N, local)
+
+
+def log_normal(value: Any, median: Any, spread: float) -> float:
+    return float(norm.logpdf(np.log(value), np.log(median), spread).sum())
+
+
+@pytest.mark.parametrize("kind", [RBF, Matern52])
+def test_believed_lengthscales_have_a_log_normal_prior(kind: type[RBF] | type[Matern52]) -> None:
+    """Differences of penalties are those of log densities; without beliefs there are none."""
+    kernel = kind.create(2, [0.5, 2.0], believed=True)
+    assert float(kernel.penalty()) == 0
+    other = kind(kernel.dims, jnp.log(1.7), jnp.log(jnp.asarray([0.9, 1.1])), kernel.believed)
+    expected = log_normal([0.5, 2.0], [0.5, 2.0], SPREAD) - log_normal([0.9, 1.1], [0.5, 2.0], SPREAD)
+    np.testing.assert_allclose(other.penalty(), expected + 0.5 * np.log(1.7) ** 2, rtol=1e-11)
+    assert float(kind(kernel.dims, other.log_variance, other.log_lengthscales).penalty()) == 0
+    np.testing.assert_allclose((other * RBF.create((2,))).penalty(), other.penalty())
+    np.testing.assert_allclose((other + RBF.create((2,))).penalty(), other.penalty())
+
+
+def test_a_believed_kernel_of_the_latents_goes_on_believing() -> None:
+    kernel = RBF.create(2, [0.5, 2.0], believed=True).extended(2, 1, 0.7)
+    assert isinstance(kernel, RBF)
+    assert kernel.believed == (0.5, 2.0, 0.7)
+    assert float(kernel.penalty()) == pytest.approx(0)
+
+
+def test_believed_noise_has_a_log_normal_prior() -> None:
+    surface = Surface.create(jax.random.key(0), 1, 1, 1, 1.0)
+    for noise in (ConstantNoise(jnp.zeros(()), believed=0.1), VaryingNoise(jnp.zeros(()), surface, believed=0.1)):
+        less = noise.with_noise_variance(0.3)
+        expected = log_normal(0.3, 0.1, 1.5) - log_normal(1.0, 0.1, 1.5)
+        np.testing.assert_allclose(noise.penalty() - less.penalty(), expected, rtol=1e-10)
+    assert float(ConstantNoise(jnp.zeros(())).penalty()) == 0
+
+
+def test_a_design_says_so() -> None:
+    """By name or as it is; no inputs, no trend."""
+    X, y = rows()
+    design = Design(inducing=6, points=8, rule="even", trials=1, trend="linear", beliefs=True)
+    model = GPCDE(design=design, max_steps=5, random_state=0).fit(X, y).state_.model
+    assert isinstance(model.trend, LinearTrend)
+    assert model.trend.dim == X.shape[1]
+    assert isinstance(model.kernel, RBF)
+    assert model.kernel.believed == (2**0.5, 2**0.5, 1.0)
+    assert isinstance(design.make_trend(0), NoTrend)
+    assert design.make_trend(3).width == 3
+    with pytest.raises(ValueError, match="trend must be one of"):
+        Design(trend="quadratic")
