@@ -1,5 +1,7 @@
 """q(w|x, y) of new rows: against the training bound itself, quadrature, a network written out, and training's own q."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,9 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from gpcde import GPCDE
-from gpcde.inference.bound import Batch, Draws, evaluate_bound, whole
+from gpcde.inference.bound import Batch, Draws, evaluate_bound, no_draws, whole
 from gpcde.inference.posterior import VariationalPosterior
+from gpcde.model.inputs import Inputs
 from gpcde.model.latents import FreeForm, GaussianLatents, LatentPosterior
 from gpcde.model.model import Model
 from gpcde.prediction import Nodes, Predictor
@@ -35,8 +38,10 @@ def standard(name: str, rows: int = ROWS) -> Batch:
 def without_each_node(model: Model, posterior: VariationalPosterior, batch: Batch) -> jax.Array:
     """The bound of some rows, and that without each of the nodes of w; A at its mean."""
     assert isinstance(model.latents, FreeForm)
-    logs, rows = model.latents.log_weights, batch.y.shape[0]
-    draws = Draws(jnp.zeros((rows, model.input_map.draw_dim)), jnp.zeros((rows, 0, 0)))
+    latents = dataclasses.replace(model.latents, spacing=0.0)  # nodes that stay
+    model = dataclasses.replace(model, latents=latents)
+    logs, rows = latents.log_weights, batch.y.shape[0]
+    draws = no_draws(model, rows)
 
     def bound(log_weights: jax.Array) -> jax.Array:
         changed = eqx.tree_at(lambda m: m.latents.log_weights, model, log_weights)
@@ -45,9 +50,20 @@ def without_each_node(model: Model, posterior: VariationalPosterior, batch: Batc
     return jax.lax.map(bound, jnp.concatenate([logs[None], logs - 1e4 * jnp.eye(len(logs))]))
 
 
+@compiled
+def log_prior_weights(model: Model, x: Inputs) -> jax.Array:
+    assert isinstance(model.latents, FreeForm)
+    return model.prior.log_weights(x, model.latents.nodes[None], model.latents.log_weights[None])
+
+
+def prior_weights(model: Model, x: Inputs) -> np.ndarray:
+    """log p(w_k|x) of one row."""
+    return np.asarray(log_prior_weights(model, x))[0]
+
+
 @pytest.mark.parametrize("name", ["free-form", "P", "two outputs", "categories"])
 def test_free_form_weights_are_what_a_node_is_worth_to_the_bound(name: str) -> None:
-    """A row's bound is log Σ_k exp(·): without node k it falls by -log(1 - q_k)."""
+    """A row's bound is log Σ_k p_k exp(·): without node k, 1 - q_k of the sum is left, over 1 - p_k."""
     model, q = inferred(name)
     batch, state = standard(name), model.state_
     assert q.weights is not None
@@ -56,21 +72,25 @@ def test_free_form_weights_are_what_a_node_is_worth_to_the_bound(name: str) -> N
     for n in range(ROWS):
         row = jax.tree.map(lambda a, n=n: a[n : n + 1], batch)
         full, *left_out = np.asarray(without_each_node(state.model, state.posterior, row))
-        np.testing.assert_allclose(q.weights[n], -np.expm1(np.asarray(left_out) - full), atol=1e-9)
+        p = np.exp(prior_weights(state.model, row.x))
+        np.testing.assert_allclose(q.weights[n], 1 - np.exp(np.asarray(left_out) - full) * (1 - p), atol=1e-9)
     np.testing.assert_allclose(q.mean, q.weights @ q.nodes, rtol=1e-12)
     second = q.weights @ q.nodes**2
     np.testing.assert_allclose(q.std, np.sqrt(second - q.mean**2), rtol=1e-7)
 
 
 def test_free_form_is_brute_force_quadrature() -> None:
-    """∝ exp(E log N(y | f, σ²)) N(w | 0, 1), on a fine grid."""
+    """∝ exp(E log N(y | f, σ² s(x, w))) p(w|x), on a fine grid."""
     model, q = inferred("free-form")
     batch, state = standard("free-form"), jax.tree.map(jnp.asarray, model.state_)
     w = np.linspace(-6, 6, 1201)
     mixture = Predictor.create(state.model, state.posterior, Nodes(w[:, None], np.zeros(len(w)))).mixture(batch.x)
-    noise = float(state.model.noise_variance)
+    nodes = jnp.asarray(w)[None, :, None]
+    noise = np.asarray(state.model.noise_variance * jnp.exp(state.model.likelihood.log_scale(batch.x, nodes)))
+    log_prior = norm.logpdf(w) + np.asarray(state.model.prior.log_ratio(batch.x, nodes))
+    assert noise.std() > 0.01 * noise.mean()
     mean, spread = np.asarray(mixture.mean)[..., 0], np.asarray(mixture.variance)[..., 0] - noise
-    logs = norm.logpdf(np.asarray(batch.y), mean, np.sqrt(noise)) - 0.5 * spread / noise + norm.logpdf(w)
+    logs = norm.logpdf(np.asarray(batch.y), mean, np.sqrt(noise)) - 0.5 * spread / noise + log_prior
     density = np.exp(logs - logs.max(1, keepdims=True))
     density /= trapezoid(density, w)[:, None]
     centre = trapezoid(density * w, w)

@@ -273,6 +273,8 @@ class RBF(Stationary):
         log v.
     log_lengthscales : array of shape (k,)
         The logarithm of the lengthscale of each column.
+    believed : tuple of float, default=()
+        The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
 
     Examples
     --------
@@ -344,6 +346,8 @@ class Matern32(Stationary):
         log v.
     log_lengthscales : array of shape (k,)
         The logarithm of the lengthscale of each column.
+    believed : tuple of float, default=()
+        The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
     """
 
     @staticmethod
@@ -367,6 +371,8 @@ class Matern52(Stationary):
         log v.
     log_lengthscales : array of shape (k,)
         The logarithm of the lengthscale of each column.
+    believed : tuple of float, default=()
+        The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
     """
 
     @staticmethod
