@@ -1,4 +1,4 @@
-"""The data sets that `benchmarks/unseen.py` judges estimators by: real ones, and laws whose density is known.
+"""The data sets that `benchmarks/defaults.py` judges estimators by: real ones, and laws whose density is known.
 
 Real data are read from the folder that GPCDE_DATA_DIR names (else ../shared/data beside the repository). What is done
 to them, the same for all:

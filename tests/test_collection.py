@@ -29,7 +29,7 @@ def module(path: Path) -> ModuleType:
 
 
 bench: Any = module(FILE)
-runs: Any = module(FILE.with_name("unseen.py"))
+runs: Any = module(FILE.with_name("defaults.py"))
 
 TUNE = [
     *("autos", "boston", "concrete", "concreteslump", "energy", "engel", "gas", "geyser", "kin8nm", "lane2", "mcycle"),
