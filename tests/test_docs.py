@@ -17,9 +17,12 @@ def blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/guide.md", "docs/design.md"])
+@pytest.mark.parametrize("name", ["docs/guide.md", "docs/design.md"])
 def test_the_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One block after another, as a reader would, in a folder of its own; shortened where it would take long."""
+    """One block after another, as a reader would, in a folder of its own; shortened where it would take long.
+
+    The README's has a test of its own (tests/test_demo.py).
+    """
     monkeypatch.chdir(tmp_path)
     for steps in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS"):
         monkeypatch.setattr(plan, steps, 50)

@@ -154,7 +154,7 @@ def test_neighbours_are_a_mixture_of_the_nearest_rows(n: int) -> None:
 
 def test_many_rows() -> None:
     """Bandwidths from some of the rows; all of them answer."""
-    n = 100_000
+    n = 30_000
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, size=(n, 1))
     y = X[:, 0] ** 2 + (0.2 + 0.1 * X[:, 0]) * rng.normal(size=n)
@@ -165,7 +165,7 @@ def test_many_rows() -> None:
     truth = norm(at[:, 0] ** 2, 0.2 + 0.1 * at[:, 0])
     np.testing.assert_allclose(density.log_pdf(truth.mean()), truth.logpdf(truth.mean()), atol=0.15)
     np.testing.assert_allclose(density.quantile(0.9), truth.ppf(0.9), atol=0.1)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 30
 
 
 def test_some_rows_and_held_out_ones_find_the_bandwidths_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
