@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test check format benchmark reproduce clean
+.PHONY: demo test test-all check format benchmark reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# also what takes minutes and is an extra: the flow, skpro's own checks
+test-all: check
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m ''
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -16,6 +16,8 @@ from small import frame
 pytest.importorskip("flowjax")
 from gpcde.estimators.flow import Flow
 
+pytestmark = pytest.mark.slow
+
 QUICK: dict[str, Any] = {"layers": 2, "width": 16, "max_epochs": 60, "learning_rate": 1e-2, "random_state": 0}
 
 

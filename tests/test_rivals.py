@@ -103,7 +103,15 @@ CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
 
 
 @pytest.mark.parametrize(
-    ("law", "model", "margin"), CASES, ids=[f"{law.__name__}-{type(model).__name__}" for law, model, _ in CASES]
+    ("law", "model", "margin"),
+    [
+        pytest.param(
+            *case,
+            id=f"{case[0].__name__}-{type(case[1]).__name__}",
+            marks=[pytest.mark.slow] if type(case[1]).__name__ == "Flow" else [],
+        )
+        for case in CASES
+    ],
 )
 def test_each_comes_close_to_the_truth(law: Callable[[int, int], Law], model: Any, margin: float) -> None:
     """The mean log density of new rows: less than the truth's by no more than the margin, and not more than by luck."""

@@ -56,6 +56,7 @@ def same(table: pd.DataFrame, values: np.ndarray, columns: Any, rtol: float = 1e
     np.testing.assert_allclose(table.to_numpy(), values, rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*implementation of the 'pdfnorm' method:UserWarning")
 @pytest.mark.parametrize("cls", [DensityDistribution, DensityRegressor])
 def test_skpros_own_checks_pass(cls: type, monkeypatch: pytest.MonkeyPatch) -> None:
