@@ -102,7 +102,7 @@ def main() -> None:
 
     def many(count: int) -> float:
         rows = jnp.asarray(batches(int(current[0].step), count))
-        chunk = run_chunk(trainer, key, current[0], data, rows, jnp.asarray(count))
+        chunk = run_chunk(trainer, key, current[0], data, rows, np.asarray(count), np.zeros(count))
         current[0] = chunk.state
         return -float(chunk.bounds[count - 1])
 

@@ -6,6 +6,7 @@ compiled is dropped now and then: a process that holds some thousands of program
 
 import os
 
+os.environ["GPCDE_CACHE_DIR"] = "off"
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Small data and small models, each fitted once a process: compilation is most of what a fit costs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+import pytest
 
 from gpcde import GPCDE, MDN
 from gpcde.estimators.monitor import HISTORY
@@ -76,3 +79,15 @@ def flow(**settings: Any) -> list[Any]:
     from gpcde.estimators.flow import Flow
 
     return [Flow(**settings)]
+
+
+@contextmanager
+def no_larger_than(size: int) -> Iterator[None]:
+    """Files cannot grow beyond this many bytes: as on a full disk, a write fails when a part of it is done."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

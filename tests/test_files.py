@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from gpcde.model.surfaces import Surface
 from gpcde.model.trend import LinearTrend, NoTrend
 from gpcde.runtime import files
 from gpcde.runtime.files import FORMAT, KNOWN, _digest, read, write
-from small import MODELS, fitted
+from small import MODELS, fitted, no_larger_than
 from unseparated import Whole
 
 Arrays = dict[str, np.ndarray]
@@ -47,6 +49,11 @@ Arrays = dict[str, np.ndarray]
 
 def numbers(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(shape).normal(size=shape))
+
+
+def square(n: int) -> jax.Array:
+    """A sum of squares."""
+    return numbers(n, n) @ numbers(n, n).T
 
 
 def make_state() -> State:
@@ -96,7 +103,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "Identity": lambda: Identity(4),
     "PointMixing": lambda: PointMixing(numbers(3, 2), numbers(2, 3).T, False, 2.0),
     "GaussianMixing": lambda: GaussianMixing.create(numbers(3, 2)),
-    "ConjugateMixing": lambda: ConjugateMixing.of(numbers(3, 2), numbers(2, 2), numbers(2, 3).T, numbers(), 3),
+    "ConjugateMixing": lambda: ConjugateMixing.of(numbers(3, 2), square(2), numbers(2, 3).T, numbers(), 3),
     "Design": lambda: Design(
         inference=GaussianLatents(None, 2),
         kernel=RBF.create(3),
@@ -106,14 +113,14 @@ MAKE: dict[str, Callable[[], Any]] = {
         input_map="warp",
     ),
     "MLP": make_network,
-    "MixtureNetwork": lambda: MixtureNetwork(make_network(), 5, 2),
+    "MixtureNetwork": lambda: MixtureNetwork(MLP.create(jax.random.key(0), (3, 25)), 5, 2),
     "Autoencoder": lambda: Autoencoder(make_network(), make_network(), numbers(), 2, True, False, 0.1),
     "Bandwidths": lambda: Bandwidths(np.ones(2), np.zeros(0), np.full(1, 0.5)),
-    "Statistics": lambda: Statistics(numbers(3, 3), numbers(3, 1)),
+    "Statistics": lambda: Statistics(square(3), numbers(3, 1)),
     "Shared": lambda: Shared(numbers(3, 1), numbers(3, 3)),
     "Category": lambda: Category(3, ("a", 1, 2.5, True)),
     "Columns": lambda: Columns(("a", "b"), (1,), np.ones(1), np.full(1, 2.0), (Category(0, ("u", "v")),)),
-    "Local": lambda: jax.tree.map(np.asarray, Local(numbers(2, 1), numbers(2, 1), numbers(2, 1), jnp.arange(2))),
+    "Local": lambda: Local(numbers(2, 1), numbers(2, 1), numbers(2, 1) ** 2, jnp.arange(2)),
     "State": make_state,
     "OutputTransform": lambda: OutputTransform("log", 0.0, np.inf, np.ones(2), np.full(2, 3.0)),
     "ScaleByAdamState": lambda: jax.tree.map(np.asarray, make_state().adam._replace(mu=np.ones(2), nu=np.ones(2))),
@@ -243,7 +250,7 @@ def rewrite(path: Path, change: Callable[[dict[str, str], Arrays, Any], Any], se
     change(metadata, arrays, description)
     metadata["description"] = json.dumps(description)
     if seal:
-        metadata["digest"] = _digest(metadata["description"], arrays)
+        metadata["digest"] = _digest(metadata, arrays)
     safetensors.numpy.save_file(arrays, path, metadata)
 
 
@@ -265,6 +272,13 @@ def grow(_: Any, arrays: Arrays, description: Any) -> None:
         place["shape"] = list(shape)
 
 
+def replace_all(arrays: Arrays, description: Any, name: str, value: Any = None) -> None:
+    """Something else (or nothing) in place of what was learnt, and its arrays gone."""
+    for place in [key for key in arrays if key.startswith(f".learnt.{name}.")]:
+        arrays.pop(place)
+    description.pop(name) if value is None else description.update({name: value})
+
+
 CHANGES: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "newer": (
         lambda m, a, d: m.update(gpcde=str(FORMAT + 1), version="9.1"),
@@ -283,11 +297,12 @@ CHANGES: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "q(u)": (grow, "do not fit together"),
     "outputs": (lambda m, a, d: learnt(d).update(n_outputs_=2), "outputs do not fit its model"),
     "field": (lambda m, a, d: learnt(d)["state_"]["fields"].pop("model"), "description does not fit"),
-    "state": (lambda m, a, d: learnt(d).update(state_=[1]), "holds no training state"),
-    "no state": (lambda m, a, d: learnt(d).pop("state_"), "do not fit together"),
+    "state": (lambda m, a, d: replace_all(a, learnt(d), "state_", [1]), "GPCDE.state_ cannot be list"),
+    "no state": (lambda m, a, d: replace_all(a, learnt(d), "state_"), "lacks some of what it should have learnt"),
+    "not used": (lambda m, a, d: learnt(d).pop("state_"), "nothing uses its array .learnt.state_"),
     "attribute": (lambda m, a, d: learnt(d).update(predict=3), "unknown attributes .'predict'"),
     "parameter": (lambda m, a, d: d["value"]["dict"]["params"]["dict"].update(depth=3), "'depth'"),
-    "no parts": (lambda m, a, d: d.update(value=3), "do not fit together"),
+    "no parts": (lambda m, a, d: (a.clear(), d.update(value=3)), "do not fit together"),
     "no kind": (lambda m, a, d: d.pop("kind"), "description does not fit"),
     "form": (lambda m, a, d: d["value"]["dict"].update(learnt={"call": "exit"}), r"unknown form, \['call'\]"),
 }
@@ -311,7 +326,7 @@ def test_an_untouched_rewritten_file_is_not_refused(path: Path) -> None:
 def test_a_network_that_does_not_fit_its_columns_is_refused(tmp_path: Path) -> None:
     fitted("mdn")[0].save(tmp_path / "model")
     rewrite(tmp_path / "model", lambda m, a, d: learnt(d)["features_"]["fields"]["numbers"]["tuple"].append(2))
-    with pytest.raises(FileError, match="do not fit together"):
+    with pytest.raises(FileError, match="the columns of X are not each a number or a category"):
         gpcde.load(tmp_path / "model")
 
 
@@ -353,15 +368,10 @@ def test_other_files_are_told_from_models(tmp_path: Path) -> None:
 # writing
 
 
-def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_file(path: Path) -> None:
     before = path.read_bytes()
 
-    def full_disk(arrays: Arrays, target: Path, metadata: dict[str, str]) -> None:
-        Path(target).write_bytes(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with no_larger_than(1000), pytest.raises(OSError, match="File too large"):
         fitted("mdn")[0].save(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
@@ -374,3 +384,50 @@ def test_nothing_in_a_file_is_ever_run() -> None:
         assert not [
             word for word in ("pickle", "eval(", "exec(", "import_module", "getattr(builtins") if word in source
         ]
+
+
+def test_a_file_has_the_mode_of_a_new_one_and_a_link_stays(tmp_path: Path) -> None:
+    """By the umask, whatever the mode of the file it replaces."""
+    model = fitted("none")[0]
+    path, link = tmp_path / "model", tmp_path / "link"
+    link.symlink_to("model")
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
+        before = os.umask(umask)
+        try:
+            model.save(link)
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == mode
+    assert link.is_symlink()
+    assert isinstance(gpcde.load(path), gpcde.GPCDE)
+
+
+def test_other_files_in_the_folder_are_let_alone(path: Path) -> None:
+    (path.parent / "model.part").write_text("mine")
+    fitted("none")[0].save(path)
+    assert (path.parent / "model.part").read_text() == "mine"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["model", "model.part"]
+
+
+def test_many_may_save_to_one_path_at_once(path: Path) -> None:
+    """Whoever reads finds a whole file, of one of them."""
+    models = [gpcde.LinearGaussian().fit(np.arange(5.0)[:, None], [0.0, 1, 2, 3, k]) for k in (0, 9)]
+    answers = [model.predict([[1.0]])[0] for model in models]
+    models[0].save(path)
+    with ThreadPoolExecutor(8) as threads:
+        saved = [threads.submit(models[i % 2].save, path) for i in range(40)]
+        read = [threads.submit(lambda: gpcde.load(path).predict([[1.0]])[0]) for _ in range(40)]
+    assert not any(one.result() for one in saved)
+    assert {one.result() for one in read} <= set(answers)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_where_nothing_can_be_saved_is_said(tmp_path: Path) -> None:
+    model = fitted("none")[0]
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nodir to write x to: make it first"):
+        model.save(tmp_path / "nodir" / "x")
+    with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
+        model.save(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="is no ordinary file, and is not replaced"):
+        model.save(tmp_path / "pipe")

@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gpcde import GPCDE, MDN
+from gpcde import GPCDE, MDN, Design, TrainingError
 from gpcde.density.conditional import ConditionalDensity
 from small import MODELS, QUICK, N, fitted, frame, rows
 
@@ -326,3 +326,24 @@ print(repr(model.score(X, y)))
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == fitted("none")[0].score(X, Y)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("tol", "be a number of at least 0"),
+        ("learning_rate", "be positive"),
+        ("validation_fraction", "lie between 0 and 1"),
+        ("patience", "be a positive integer"),
+    ],
+)
+def test_a_setting_that_is_no_number_is_refused(name: str, asked: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must {asked}, got 'x'"):
+        quick().set_params(**{name: "x"}).fit(X, Y)
+
+
+def test_what_a_training_error_advises_is_there() -> None:
+    with pytest.raises(TrainingError, match="Try a smaller learning_rate, or give Design a larger jitter"):
+        quick(learning_rate=1e6).fit(X, Y)
+    assert "learning_rate" in GPCDE().get_params()
+    assert hasattr(Design, "jitter")

@@ -68,7 +68,8 @@ def test_a_warm_start_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert model.history_["seconds"][1] > model.history_["seconds"][0]
     loaded = gpcde.load(tmp_path / "model")
     assert isinstance(loaded, GPCDE)
-    assert_same_model(loaded.fit(X, Y), model)
+    assert not loaded.warm_start  # of a run, not of the model
+    assert_same_model(loaded.set_params(warm_start=True).fit(X, Y), model)
     assert_same_model(model.set_params(warm_start=False).fit(X, Y), fitted("free-form")[0])
 
 
@@ -240,4 +241,4 @@ def test_a_training_error_leaves_the_state_it_reached(monkeypatch: pytest.Monkey
     assert int(model.state_.step) == 7
     residual = model.predict(X) - Y
     assert (residual**2).mean() < 1.05 * Y.var()  # the start answers, and no worse than the mean
-    assert not hasattr(model, "n_steps_")
+    assert model.n_steps_ == 7

@@ -153,7 +153,7 @@ def test_two_rows_are_enough() -> None:
         ({"batch_size": -1}, "batch_size must be a positive integer, got -1"),
         ({"patience": 0}, "patience must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"weight_decay": -1.0}, "weight_decay not negative"),
+        ({"weight_decay": -1.0}, "weight_decay must be a number of at least 0, got -1.0"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
         ({"y_transform": "log", "y_bounds": (100.0, np.inf)}, "y_transform='log' needs every y strictly between 100"),
     ],

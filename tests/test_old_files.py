@@ -15,6 +15,7 @@ from safetensors import safe_open
 import gpcde
 from gpcde import GPCDE, DensityEstimator
 from gpcde.model import ConstantNoise, StandardNormal
+from gpcde.runtime.files import FORMAT
 
 FOLDER = Path(__file__).with_name("files_0_1_0")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.gpcde"))
@@ -52,7 +53,7 @@ def test_an_old_file_answers_as_it_did(name: str, tmp_path: Path) -> None:
     model, X, y = read(name)
     np.testing.assert_allclose(model.predict_density(X).log_pdf(y), EXPECTED[f"{name}/log_pdf"], rtol=1e-9, atol=1e-9)
     model.save(tmp_path / "model")
-    assert written(tmp_path / "model")["gpcde"] == "2"
+    assert written(tmp_path / "model")["gpcde"] == str(FORMAT)
     again = gpcde.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_density(X).log_pdf(y), model.predict_density(X).log_pdf(y))
 

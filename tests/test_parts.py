@@ -237,7 +237,9 @@ class Nearby(Latents):
         q = self.proposal(evidence.x, evidence.y)
         return LatentPosterior(q.mean, q.std())
 
-    def start(self, x: Inputs, y: Float[Array, "n D"], w: Float[np.ndarray, "n d"]) -> tuple["Nearby", None]:
+    def start(
+        self, x: Inputs, y: Float[Array | np.ndarray, "n D"], w: Float[np.ndarray, "n d"]
+    ) -> tuple["Nearby", None]:
         seen = np.concatenate([np.asarray(x.dense), np.asarray(y)], axis=1)
         return Nearby(jnp.asarray(np.linalg.lstsq(seen, w)[0]), self.std, self.count), None
 

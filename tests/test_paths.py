@@ -270,3 +270,14 @@ def test_what_makes_no_sense_is_refused() -> None:
         some.band(points=[1.0, 2.0, 3.0])
     assert some.band(points=np.zeros((4, 2))).mean.shape == (1, 4)
     assert some.marginal(1).band().mean.shape == (1, 201)
+
+
+@pytest.mark.parametrize("input_map", MAPS)
+def test_what_does_not_depend_on_x_may_be_computed_once(input_map: str) -> None:
+    """Where the map leaves w as it is; f is the same."""
+    model, statistics, x = make(input_map=input_map)
+    path, w = draw_path(jax.random.key(0), model, statistics), jnp.asarray(W)
+    waves = path.waves(w)
+    assert (waves is None) == input_map.startswith("bent")
+    if waves is not None:
+        np.testing.assert_allclose(path.functions(x, w, waves), path.functions(x, w), atol=1e-10)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from gpcde import MDN
@@ -228,3 +229,45 @@ def test_a_column_that_varies_by_rounding_alone_is_constant() -> None:
     X = np.array([[0.1 + 0.2], [0.3], [0.3]])
     assert X[0] != X[1]
     assert learnt(X)[1].dense.shape == (3, 0)
+
+
+# dates, times, and tables that are not there yet
+
+DAYS = pd.date_range("2024-02-28", periods=4)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        DAYS,
+        DAYS.tz_localize("UTC"),
+        DAYS.to_period("D"),
+        DAYS - DAYS[0],
+        list(DAYS.date),
+        list(DAYS.time),
+        pl.Series(DAYS.to_pydatetime()),
+        pl.Series(list(DAYS.time)),
+    ],
+    ids=["datetime", "zone", "period", "timedelta", "date", "time", "polars datetime", "polars time"],
+)
+def test_dates_and_times_are_refused_in_inputs_and_outputs(times: Any) -> None:
+    """NumPy would take most of them for numbers: nanoseconds since 1970."""
+    frame = pl.DataFrame if isinstance(times, pl.Series) else pd.DataFrame
+    table, numbers = frame({"a": NUMBERS["a"], "when": times}), np.array([NUMBERS["a"]]).T
+    with pytest.raises(ValueError, match="column when of X holds dates or times"):
+        MDN().fit(table, NUMBERS["b"])
+    with pytest.raises(ValueError, match="column when of y holds dates or times"):
+        MDN().fit(numbers, table)
+    with pytest.raises(ValueError, match="y holds dates or times"):
+        MDN().fit(numbers, table["when"])
+    with pytest.raises(ValueError, match="X holds dates or times"):
+        MDN().fit(np.asarray(pd.Series(times))[:, None], NUMBERS["b"])
+
+
+def test_lazy_and_foreign_tables_are_told_how_to_become_readable() -> None:
+    with pytest.raises(TypeError, match=r"LazyFrame of polars.*give X.collect\(\)"):
+        MDN().fit(pl.LazyFrame(NUMBERS), NUMBERS["b"])
+    with pytest.raises(TypeError, match=r"LazyFrame of polars.*give y.collect\(\)"):
+        MDN().fit(pl.DataFrame(NUMBERS), pl.LazyFrame(NUMBERS))
+    with pytest.raises(TypeError, match=r"Table of pyarrow.*give X.to_pandas\(\)"):
+        MDN().fit(pa.table(NUMBERS), NUMBERS["b"])

@@ -345,7 +345,7 @@ def test_a_step_that_breaks_the_model_is_undone_at_the_end_of_a_chunk_too() -> N
 def test_training_says_what_is_not_finite(what: str, message: str) -> None:
     data, model = make_data(7), regression()
     if what == "y":
-        data = data._replace(y=data.y.at[3, 1].set(jnp.nan))
+        data = data._replace(y=jnp.asarray(data.y).at[3, 1].set(jnp.nan))
     elif what == "x":
         data = data._replace(x=data.x._replace(dense=jnp.asarray(data.x.dense).at[3, 1].set(jnp.inf)))
     else:

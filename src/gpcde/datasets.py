@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
+from platformdirs import user_cache_path
 
 from .model.inputs import Numbers
+from .runtime.extras import extra
 
 
 class DataError(RuntimeError):
@@ -95,22 +97,13 @@ class Trips(NamedTuple):
 
 # files
 
-NO_POOCH = "downloads need pooch: pip install 'gpcde[data]'"
+NO_POOCH = "downloads need pooch: pip install 'gpcde[data]', or set GPCDE_DATA_DIR to the folder that has the files"
 
 
 def cache() -> Path:
     """The folder downloads go to: `GPCDE_DATA_DIR` if that is set, else the user's cache."""
     named = os.environ.get("GPCDE_DATA_DIR")
-    return Path(named) if named else user_cache()
-
-
-def user_cache() -> Path:
-    """The user's cache, where the system wants it (on Linux `$XDG_CACHE_HOME/gpcde`, else `~/.cache/gpcde`)."""
-    try:
-        import pooch
-    except ImportError as error:
-        raise DataError(f"{NO_POOCH}, or set GPCDE_DATA_DIR to the folder that has the files") from error
-    return Path(pooch.os_cache("gpcde"))
+    return Path(named) if named else user_cache_path("gpcde")
 
 
 def local(*places: str) -> Path | None:
@@ -235,7 +228,8 @@ def load_omniglot() -> Images:
 
 def _shrunk(png: bytes) -> UInt8[np.ndarray, "28 28"]:
     """A drawing of 105 × 105 black on white, as 28 × 28 with 255 for ink."""
-    from PIL import Image
+    with extra("data"):
+        from PIL import Image
 
     small = Image.open(io.BytesIO(png)).convert("L").resize((28, 28), Image.Resampling.BOX)
     return 255 - np.asarray(small)
@@ -255,7 +249,7 @@ def load_taxi(path: str | os.PathLike[str] | None = None, area: Numbers = AREA) 
     """New York taxi trips, filtered: both ends in the area, 30 s to 3 h, not round trips.
 
     The paper's file is Kaggle's (competition "nyc-taxi-trip-duration", train.csv), which needs a login: download it
-    there and give its path. Without one, a copy in the data folder (taxi/*.npz) is taken if there is any.
+    there and give its path. Without one, a copy in the data folder (`taxi/*.npz`) is taken if there is any.
     """
     found = Path(path) if path is not None else local("taxi/train.csv", "taxi/kaggle_nyc_trip_duration_5pct.npz")
     if found is None or not found.is_file():

@@ -8,18 +8,24 @@ Of one output every local maximum is found, where the slope of the log density f
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.ndimage import minimum_filter1d
 from scipy.special import ndtri, softmax
 
+from ..model.gaussians import LOG_2PI
 from ..model.inputs import Numbers
 from .components import Components, Univariate
 from .transforms import OutputTransform
 
 if TYPE_CHECKING:
     from .conditional import ConditionalDensity
+
+
+CLOSE = 0.3
+"""How far apart points need to be where a density is looked through, in standard deviations of its components."""
 
 
 class Region:
@@ -105,14 +111,13 @@ def modes(c: Components, transform: OutputTransform, rounds: int = 500) -> Float
         plain = OutputTransform.identity(c.mean.shape[2])
         return modes(inner, plain, rounds) @ c.basis[0, 0].T
     if c.n_outputs == 1:
-        c = c.marginal([0])
-        places = _summits(c, transform, _grid(Univariate.of(c, 0)))[..., None]
-        candidates = np.take_along_axis(places, _best(c, transform, places, 1), axis=1)
-    else:
-        places = c.mean if c.basis is None else (c.basis @ c.mean[..., None])[..., 0]
-        places = np.take_along_axis(places, _best(c, transform, places, 64), axis=1)
-        climbed = _climb(c, transform, places, 5)
-        candidates = np.take_along_axis(climbed, _best(c, transform, climbed, 4), axis=1)
+        line = Line.of(c, transform)
+        places, height = _with_summits(line)
+        return np.take_along_axis(places, height.argmax(1)[:, None], axis=1)
+    places = c.mean if c.basis is None else (c.basis @ c.mean[..., None])[..., 0]
+    places = np.take_along_axis(places, _best(c, transform, places, 64), axis=1)
+    climbed = _climb(c, transform, places, 5)
+    candidates = np.take_along_axis(climbed, _best(c, transform, climbed, 4), axis=1)
     summits = _climb(c, transform, candidates, rounds)
     return np.take_along_axis(summits, _best(c, transform, summits, 1), axis=1)[:, 0]
 
@@ -174,27 +179,24 @@ def intervals(
     A grid that holds every local maximum tells between which of its points a region begins or ends. Its mass is a
     difference of exact cdf values there, and the threshold is found by Newton's steps inside a bracket.
     """
-    c = c.marginal([0])
-    mixture = Univariate.of(c, 0)
-    grid = _grid(mixture)
-    grid = np.sort(np.concatenate([grid, _summits(c, transform, grid)], axis=1), axis=1)
-    height = log_pdf_outside(c, transform, grid[..., None])
-    threshold = _threshold(height, mixture.cdf(grid), level)
+    line = Line.of(c, transform)
+    grid, height = _with_summits(line)
+    threshold = _threshold(height, grid, transform, level)
     low, high = height.max(1) - 745, height.max(1)
     found = [np.empty((0, 2))] * len(grid)
     some = np.arange(len(grid))  # those not yet found
     for _ in range(rounds):
-        part, at = c.take(some), threshold[some]
-        mixture = Univariate.of(part, 0)
-        ends, sign = _ends(part, transform, grid[some], height[some], at)
+        part, at = line.take(some), threshold[some]
+        ends, sign = _ends(part, grid[some], height[some], at)
         y = transform.from_standard(ends[..., None])[..., 0]
         for row, places, keep in zip(some, y, sign != 0, strict=True):
             found[row] = places[keep].reshape(-1, 2)
-        missing = level - (sign * mixture.cdf(ends)).sum(1)
+        missing = level - (sign * part.mixture.cdf(ends)).sum(1)
         low[some], high[some] = np.where(missing > 0, low[some], at), np.where(missing > 0, at, high[some])
         # d mass / d log t = -sum_ends q(z) / |d log p / dz|
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ahead = at - missing / np.where(sign, mixture.pdf(ends) / np.abs(_slope(part, transform, ends)), 0.0).sum(1)
+            steepness = np.abs(part.profile(ends)[1])
+            ahead = at - missing / np.where(sign, part.mixture.pdf(ends) / steepness, 0.0).sum(1)
         inside = (ahead > low[some]) & (ahead < high[some])
         ahead = np.where(inside, ahead, 0.5 * (low[some] + high[some]))
         far = np.abs(missing) > 1e-12
@@ -205,12 +207,56 @@ def intervals(
     return threshold, found
 
 
+class Line(NamedTuple):
+    """Mixtures of one output in standard units, and the transform to the user's, in whose units heights are told."""
+
+    mixture: Univariate
+    log_weight: Float[np.ndarray, "n k"]
+    transform: OutputTransform
+
+    @classmethod
+    def of(cls, c: Components, transform: OutputTransform) -> "Line":
+        one = Univariate.of(c, 0)
+        with np.errstate(divide="ignore"):
+            return cls(one, np.log(np.broadcast_to(one.weight, one.mean.shape)) - np.log(one.std), transform)
+
+    def take(self, rows: Int[np.ndarray, " b"]) -> "Line":
+        one = self.mixture
+        weight = np.broadcast_to(one.weight, one.mean.shape)[rows]
+        return Line(Univariate(weight, one.mean[rows], one.std[rows]), self.log_weight[rows], self.transform)
+
+    def profile(self, z: Float[np.ndarray, "n g"]) -> tuple[Float[np.ndarray, "n g"], Float[np.ndarray, "n g"]]:
+        """log p(y|x) and its derivative by z."""
+        precision = 1 / self.mixture.std[:, None]
+        scaled = (z[..., None] - self.mixture.mean[:, None]) * precision
+        share = -0.5 * scaled**2
+        share += self.log_weight[:, None]
+        top = share.max(2, keepdims=True)
+        share -= top
+        np.exp(share, out=share)
+        total = share.sum(2)
+        pull = np.einsum("ngk,ngk,nk->ng", share, scaled, precision[:, 0]) / total
+        height = top[..., 0] + np.log(total) - 0.5 * LOG_2PI - self.transform.log_slope(z[..., None])[..., 0]
+        return height, -pull - self.transform.log_slope_derivative(z[..., None])[..., 0]
+
+    def root(
+        self,
+        function: Callable[["Line", np.ndarray, np.ndarray], np.ndarray],
+        rows: Int[np.ndarray, " m"],
+        low: Float[np.ndarray, " m"],
+        high: Float[np.ndarray, " m"],
+    ) -> Float[np.ndarray, " m"]:
+        """Where a function of (line, rows, z) is zero, between two points of these rows where its sign differs."""
+        from scipy.optimize.elementwise import find_root
+
+        def of_rows(z: np.ndarray, number: np.ndarray) -> np.ndarray:
+            return function(self.take(number), number, z)
+
+        return find_root(of_rows, (low, high), args=(rows,), tolerances={"xatol": 0, "xrtol": 1e-15}).x
+
+
 def _ends(
-    c: Components,
-    transform: OutputTransform,
-    grid: Float[np.ndarray, "n g"],
-    height: Float[np.ndarray, "n g"],
-    threshold: Float[np.ndarray, " n"],
+    line: Line, grid: Float[np.ndarray, "n g"], height: Float[np.ndarray, "n g"], threshold: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, "n e"], Int[np.ndarray, "n e"]]:
     """Where the log density goes through the threshold, -1 where a region begins there and 1 where one ends, else 0."""
     edges = np.pad(height >= threshold[:, None], [(0, 0), (1, 1)]).astype(int)
@@ -220,58 +266,71 @@ def _ends(
     low = np.take_along_axis(grid, np.maximum(places - 1, 0), axis=1)
     high = np.take_along_axis(grid, np.minimum(places, grid.shape[1] - 1), axis=1)
 
-    def inside(z: np.ndarray) -> np.ndarray:
-        return log_pdf_outside(c, transform, z[..., None]) >= threshold[:, None]
+    def excess(part: Line, rows: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return np.maximum(part.profile(z[:, None])[0][:, 0] - threshold[rows], -1e5)
 
-    return _halve(inside, low, high, sign < 0), sign
+    row, column = np.nonzero((sign != 0) & (low < high))
+    ends = 0.5 * (low + high)
+    ends[row, column] = line.root(excess, row, low[row, column], high[row, column])
+    return ends, sign
 
 
-def _summits(c: Components, transform: OutputTransform, grid: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n s"]:
-    """The local maxima between the grid points of one output; rows with fewer of them repeat other points."""
+def _with_summits(line: Line) -> tuple[Float[np.ndarray, "n g"], Float[np.ndarray, "n g"]]:
+    """A grid that has every local maximum among its points, and the log density there."""
+    grid = _grid(line.mixture)
+    height, slope = line.profile(grid)
+    summits = _summits(line, grid, slope)
+    grid, height = np.concatenate([grid, summits], axis=1), np.concatenate([height, line.profile(summits)[0]], axis=1)
+    order = np.argsort(grid, axis=1)
+    return np.take_along_axis(grid, order, axis=1), np.take_along_axis(height, order, axis=1)
 
-    def rising(z: np.ndarray) -> np.ndarray:
-        return _slope(c, transform, z) > 0
 
-    up = rising(grid)
-    falls = up[:, :-1] & ~up[:, 1:]
+def _summits(line: Line, grid: Float[np.ndarray, "n g"], slope: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n s"]:
+    """The local maxima between grid points; rows with fewer of them have other points in their places."""
+    falls = (slope[:, :-1] > 0) & (slope[:, 1:] <= 0)
     places = np.argsort(~falls, axis=1, kind="stable")[:, : max(1, falls.sum(1).max())]
     low, high = (np.take_along_axis(grid, side, axis=1) for side in (places, places + 1))
-    return _halve(rising, low, high, np.zeros(places.shape, bool))
 
+    def rise(part: Line, rows: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return part.profile(z[:, None])[1][:, 0]
 
-def _slope(c: Components, transform: OutputTransform, z: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n g"]:
-    """d log p(y|x) / dz, of one output."""
-    share = softmax(c.log_joint(z[..., None]), axis=2)
-    pull = ((c.mean[:, None, :, 0] - z[..., None]) / c.variance[:, None, :, 0] * share).sum(2)
-    return pull - transform.log_slope_derivative(z[..., None])[..., 0]
-
-
-def _halve(
-    above: Callable[[np.ndarray], np.ndarray],
-    low: Float[np.ndarray, "n e"],
-    high: Float[np.ndarray, "n e"],
-    rising: Bool[np.ndarray, "n e"],
-) -> Float[np.ndarray, "n e"]:
-    """Where `above` begins (rising) or ceases to be true."""
-    for _ in range(54):
-        middle = 0.5 * (low + high)
-        right = above(middle) == rising
-        low, high = np.where(right, low, middle), np.where(right, middle, high)
-    return 0.5 * (low + high)
+    row, column = np.nonzero(np.take_along_axis(falls, places, axis=1) & (low < high))
+    summits = 0.5 * (low + high)
+    summits[row, column] = line.root(rise, row, low[row, column], high[row, column])
+    return summits
 
 
 def _grid(mixture: Univariate) -> Float[np.ndarray, "n g"]:
-    """Points fine enough for the narrowest component, further out than any mass that counts."""
+    """Points fine enough for the narrowest component, further out than any mass that counts.
+
+    Every component has points from -9 to 9 of its standard deviations; where components lie so close that their points
+    are nearer than `CLOSE` standard deviations of the narrowest about, fewer do.
+    """
     count = max(17, -(-1025 // mixture.mean.shape[1]) | 1)
     reach = np.linspace(-1, 1, count)
     reach = 9 * np.sign(reach) * np.abs(reach) ** 1.5  # closer where the density is curved most
-    points = mixture.mean[..., None] + mixture.std[..., None] * reach
-    return np.sort(points.reshape(len(points), -1), axis=1)
+    points = (mixture.mean[..., None] + mixture.std[..., None] * reach).reshape(len(mixture.mean), -1)
+    order = np.argsort(points, axis=1)
+    points = np.take_along_axis(points, order, axis=1)
+    spread = np.repeat(mixture.std, count, axis=1)
+    spread = np.take_along_axis(np.broadcast_to(spread, points.shape), order, axis=1)
+    least = minimum_filter1d(spread, 2 * count, axis=1)
+    apart = np.minimum(np.diff(points, axis=1) / (CLOSE * least[:, 1:]), 1.0)
+    along = np.concatenate([np.zeros((len(points), 1)), np.cumsum(apart, axis=1)], axis=1)
+    needed = min(int(along[:, -1].max(initial=1)) + 2, points.shape[1])
+    if needed > points.shape[1] // 2:
+        return points
+    evenly = np.linspace(0, 1, needed)
+    return np.stack([np.interp(evenly * s[-1], s, z) for s, z in zip(along, points, strict=True)])
 
 
-def _threshold(height: np.ndarray, below: np.ndarray, level: float) -> Float[np.ndarray, " n"]:
+def _threshold(
+    height: np.ndarray, grid: np.ndarray, transform: OutputTransform, level: float
+) -> Float[np.ndarray, " n"]:
     """The log height above which the mass is `level`, roughly, by halving; cells that cross it count by their share."""
-    mass = np.diff(below, axis=1)
+    density = np.exp(height + transform.log_slope(grid[..., None])[..., 0])
+    mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(grid, axis=1)
+    mass /= mass.sum(1, keepdims=True)
     first, second = height[:, :-1], height[:, 1:]
     least, most = np.minimum(first, second), np.maximum(first, second)
     low, high = height.max(1) - 745, height.max(1)

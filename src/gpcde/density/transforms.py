@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.special import expit, log_expit, logit
 
 from ..model.inputs import Numbers
-from ..runtime.files import register
+from ..runtime.files import check_numbers, check_positive, register
 
 KINDS = ("identity", "log", "logit")
 
@@ -27,6 +27,14 @@ class OutputTransform(NamedTuple):
     high: float
     location: Float[np.ndarray, " D"]
     scale: Float[np.ndarray, " D"]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_numbers("OutputTransform", [self.location, self.scale, 1 / self.scale], 1e151)
+        check_positive(self, "scale")
+        given = None if self.kind == "identity" else (self.low, self.high)
+        if self.kind not in KINDS or _bounds(self.kind, given) != (self.low, self.high):
+            raise ValueError(f"OutputTransform cannot be {self.kind!r} between {self.low} and {self.high}")
 
     @classmethod
     def identity(cls, outputs: int) -> "OutputTransform":

@@ -5,7 +5,7 @@ refused here, before any work starts, with the name of the argument and what to 
 """
 
 import os
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,12 +19,13 @@ from ..density.conditional import ConditionalDensity, Source
 from ..density.transforms import OutputTransform, supported
 from ..model.inputs import Inputs
 from ..runtime import files
+from ..runtime.declared import check_declared
 from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
 from .tables import (
     Columns,
     Table,
     check_finite,
-    check_unmasked,
+    check_readable,
     frame_kind,
     frame_names,
     has_categories,
@@ -51,6 +52,15 @@ def check_positive_integer(name: str, value: Any, optional: bool = False) -> Non
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         either = ", or None to choose it from the data" if optional else ""
         raise ValueError(f"{name} must be a positive integer{either}, got {value!r}")
+
+
+def check_number(name: str, value: Any, low: float, high: float = np.inf, closed: bool = False) -> None:
+    """Raise where a parameter is no number between these (or, closed, the lower of them)."""
+    fine = isinstance(value, Real) and not isinstance(value, bool)
+    if not fine or not ((low <= value) if closed else (low < value)) or not value < high:
+        above = "be a number of at least 0" if closed else "be positive"
+        asked = above if high == np.inf else f"lie between {low:g} and {high:g}"
+        raise ValueError(f"{name} must {asked}, got {value!r}")
 
 
 def split_folds(cv: Any, rows: int) -> list[tuple[Int[np.ndarray, " k"], Int[np.ndarray, " t"]]]:
@@ -94,6 +104,9 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         "frame_",
     )
 
+    _unsaved: ClassVar[tuple[str, ...]] = ()
+    """Parameters of a run, not of the model: they stay out of files, and are taken from none."""
+
     features_: Columns
     transform_: OutputTransform
     n_features_in_: int
@@ -126,14 +139,13 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     def _check_validation(self) -> None:
         """Raise where no part of the rows could be held out."""
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}")
+        check_number("validation_fraction", self.validation_fraction, 0, 1)
 
     # tables
 
     def _read_table(self, X: Any, reset: bool) -> Table:
         """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
-        check_unmasked("X", X)
+        check_readable("X", X)
         if has_categories(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] < 1:
@@ -155,7 +167,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         name = type(self).__name__
         if y is None:
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
-        check_unmasked("y", y)
+        check_readable("y", y)
         try:
             array = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y")
         except ValueError as error:
@@ -176,7 +188,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """What each row counts, checked."""
         if sample_weight is None:
             return None
-        check_unmasked("sample_weight", sample_weight)
+        check_readable("sample_weight", sample_weight)
         try:
             weight = np.asarray(sample_weight, float)
         except (TypeError, ValueError) as error:
@@ -409,10 +421,37 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             The file, which is replaced if there is one.
         """
         check_is_fitted(self)
-        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR])
+        self._write(path)
+
+    def _write(self, path: str | os.PathLike[str], mark: str = "") -> None:
+        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR], mark)
 
     def _restored(self) -> None:
-        """Called once a model was read from a file: raise where its parts do not fit."""
+        """Called once a model was read from a file: raise where its parts do not fit each other."""
+
+    def _check_learnt(self) -> None:
+        """Raise where what was read from a file is not what it should be, or its tables do not fit each other."""
+        hints: dict[str, Any] = {}
+        for cls in reversed(type(self).__mro__):
+            hints |= vars(cls).get("__annotations__", {})
+        learnt = {name: vars(self)[name] for name in self._learnt if name in vars(self)}
+        check_declared(type(self).__name__, learnt, hints)
+        if not self.__sklearn_is_fitted__():
+            raise ValueError("it lacks some of what it should have learnt")
+        for name, value in learnt.items():
+            if isinstance(value, np.ndarray):
+                files.check_numbers(name, value)
+        count = len(self.transform_.location)
+        if not count or count != self.n_outputs_ or (self.flat_ and count > 1):
+            raise ValueError("its outputs do not fit its model")
+        if self.output_names_ is not None and len(self.output_names_) != count:
+            raise ValueError("its outputs have too many names, or too few")
+        if self.frame_ not in (None, "pandas", "polars") or (self.frame_ and self.output_names_ is None):
+            raise ValueError(f"y cannot have been a data frame of {self.frame_}")
+        names = list(self.features_.names)
+        if self.n_features_in_ != len(names) or list(getattr(self, "feature_names_in_", names)) != names:
+            raise ValueError("its columns do not fit its features")
+        self._restored()
 
 
 def _titles(y: Any, count: int) -> tuple[str, ...]:
@@ -448,10 +487,13 @@ def load(path: str | os.PathLike[str]) -> DensityEstimator:
     """
     kind, value = files.read(path)
     try:
-        model = _revived({ESTIMATOR: value})
+        with np.errstate(all="ignore"):
+            model = _revived({ESTIMATOR: value})
         if not isinstance(model, DensityEstimator) or type(model).__name__ != kind:
             raise ValueError(f"it is said to hold a {kind}, and does not")
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except ImportError:  # of an extra, which says so
+        raise
+    except Exception as error:
         raise files.FileError(f"{path} cannot be read, its parts do not fit together: {error}") from error
     return model
 
@@ -463,7 +505,8 @@ ESTIMATOR = "estimator of gpcde"
 def _portable(value: Any) -> Any:
     """A value with every estimator in it, fitted or not, taken apart."""
     if isinstance(value, DensityEstimator):
-        params = {name: _portable(item) for name, item in value.get_params(deep=False).items() if _plain(item)}
+        given = {name: item for name, item in value.get_params(deep=False).items() if name not in value._unsaved}
+        params = {name: _portable(item) for name, item in given.items() if _plain(item)}
         names = [name for name in (*value._learnt, "feature_names_in_") if name in vars(value)]
         learnt = {name: _portable(getattr(value, name)) for name in names}
         if "feature_names_in_" in learnt:
@@ -486,14 +529,14 @@ def _revived(value: Any) -> Any:
     cls = DensityEstimator._kinds.get(parts["kind"])
     if cls is None:
         raise ValueError(f"it holds a {parts['kind']}, which this version of gpcde does not know")
-    model = cls(**{name: _revived(item) for name, item in parts["params"].items()})
+    model = cls(**{name: _revived(item) for name, item in parts["params"].items() if name not in cls._unsaved})
     known = {*cls._learnt, "feature_names_in_"}
     if not set(parts["learnt"]) <= known:
         raise ValueError(f"unknown attributes {sorted(set(parts['learnt']) - known)}")
     for name, item in parts["learnt"].items():
         setattr(model, name, np.array(item, object) if name == "feature_names_in_" else _revived(item))
     if parts["learnt"]:
-        model._restored()
+        model._check_learnt()
     return model
 
 

@@ -25,7 +25,7 @@ from ..model.inputs import AnyArray, Inputs, linear
 from ..model.networks import MLP
 from ..model.quadrature import quasi_random
 from ..runtime.compilation import compiled
-from ..runtime.files import Stored
+from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
 from .base import DensityEstimator, check_positive_integer, seed_of
 from .network_training import evaluated, split_rows, train_network
@@ -56,6 +56,11 @@ class Autoencoder(Stored):
     squash: bool = eqx.field(static=True)
     learn_noise: bool = eqx.field(static=True)
     dropout: float = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "latent_dim")
+        check_positive(self, "dropout", least=0)
 
     @property
     def noise_variance(self) -> Float[Array, ""]:
@@ -278,9 +283,11 @@ class CVAE(DensityEstimator):
         )
 
     def _restored(self) -> None:
-        if not isinstance(self.network_, Autoencoder):
-            raise ValueError("it holds no autoencoder")
-        self.network_ = jax.tree.map(np.asarray, self.network_)
+        network, dim, rows = self.network_, self.latent_dim, self.features_.width
+        ends = [(mlp.weights[0].shape[0], mlp.weights[-1].shape[1]) for mlp in (network.encoder, network.decoder)]
+        if network.latent_dim != dim or ends != [(rows + self.n_outputs_, 2 * dim), (rows + dim, self.n_outputs_)]:
+            raise ValueError("its columns and outputs do not fit its network")
+        self.network_ = jax.tree.map(np.asarray, network)
 
     def _source(self, inputs: Inputs) -> Source:
         """A mixture over quasi-random draws of w: log_pdf is then the Monte Carlo estimate with `DRAWS` draws."""

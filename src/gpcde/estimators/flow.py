@@ -14,20 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flowjax.bijections import RationalQuadraticSpline
-from flowjax.distributions import Normal
-from flowjax.flows import masked_autoregressive_flow
-from flowjax.train import fit_to_data
-from flowjax.train.losses import MaximumLikelihoodLoss
 from jaxtyping import Float, PRNGKeyArray
 
 from ..density.conditional import check_level, check_quantiles, check_size
 from ..density.transforms import OutputTransform
 from ..model.inputs import Numbers, one_hot
 from ..model.quadrature import quasi_random
+from ..runtime import files
+from ..runtime.extras import extra
 from ..runtime.precision import scope
 from .base import DensityEstimator, seed_of
 from .network_training import evaluated
+
+with extra("flow"):
+    from flowjax.bijections import RationalQuadraticSpline
+    from flowjax.distributions import Normal
+    from flowjax.flows import masked_autoregressive_flow
+    from flowjax.train import fit_to_data
+    from flowjax.train.losses import MaximumLikelihoodLoss
 
 DRAWS = 1024
 """Samples of every row from which moments, quantiles and scores follow."""
@@ -416,8 +420,9 @@ class Flow(DensityEstimator):
 
     def _trained(self, features: int) -> Any:
         sizes = self._sizes(features)
-        arrays, _ = eqx.partition(_make_flow(jax.random.key(0), *sizes), eqx.is_array)
-        blank, tree = jax.tree.flatten(arrays)
+        # shapes alone: sizes that a file says are held against its arrays before anything is made of them
+        flow = eqx.filter_eval_shape(_make_flow, jax.random.key(0), *sizes)
+        blank, tree = jax.tree.flatten(eqx.filter(flow, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
         if [leaf.shape for leaf in blank] != [leaf.shape for leaf in self.leaves_]:
             raise ValueError("its arrays do not fit its flow")
         return eqx.combine(jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in self.leaves_]), _frame(*sizes))
@@ -426,5 +431,6 @@ class Flow(DensityEstimator):
         return self.n_outputs_, features, self.layers, self.width, self.knots
 
     def _restored(self) -> None:
+        files.check_numbers("leaves_", self.leaves_)
         with scope():
             self._trained(self.features_.width)

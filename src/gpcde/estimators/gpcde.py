@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -26,7 +25,7 @@ from ..inference.bound import whole
 from ..inference.design import Design
 from ..inference.schedule import Geometric
 from ..inference.start import start
-from ..inference.training import Record, State, Trainer, TrainingError, train
+from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
 from ..prediction.latent_posterior import infer
@@ -35,8 +34,10 @@ from ..prediction.paths import Path as FunctionPath
 from ..prediction.paths import draw_path
 from ..prediction.predictor import Predictor, make_predictor
 from ..runtime.files import pack
+from ..runtime.memory import require_memory
 from ..runtime.precision import scope
-from .base import DensityEstimator, Rows, load, seed_of
+from . import checkpoints
+from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .plan import Plan, choose
@@ -140,6 +141,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         "n_steps_",
     )
 
+    _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "callbacks", "verbose")
+
     state_: State
     history_: dict[str, np.ndarray]
     n_seen_: float
@@ -197,6 +200,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Not where it was interrupted before its first steps were done."""
+        return super().__sklearn_is_fitted__() and int(self.state_.step) > 0
+
     # learning
 
     @with_callbacks
@@ -216,8 +223,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         -------
         GPCDE
             Itself.
+
+        Raises
+        ------
+        TrainingError
+            If the bound is not finite, and smaller steps do not help.
+        KeyboardInterrupt
+            If it is interrupted. The model is then what it was after the last 50 steps that were done, which a
+            FitWarning tells; not fitted, if there were none.
         """
-        again = self.warm_start and hasattr(self, "state_")
+        again = self.warm_start and self.__sklearn_is_fitted__()
         seed = seed_of(self.random_state)
         if again:
             data = self._more_rows(X, y, sample_weight)
@@ -226,6 +241,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 self.__dict__.pop(name, None)
             data = self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
         plan = self._plan(data)
+        if self.checkpoint is not None:
+            checkpoints.check_place(self.checkpoint)
         digest = "" if self.checkpoint is None else self._digest(data)
         saved = None if again else self._resumed(digest)
         if saved is not None:
@@ -267,19 +284,25 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         GPCDE
             Itself.
         """
-        if not hasattr(self, "state_"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight)
         data = self._more_rows(X, y, sample_weight)
         self._check_local(0, "partial_fit")
         plan = self._plan(data)
         batch = min(plan.batch_size, len(data.z))
-        before, self.n_seen_ = self.n_seen_, self.n_seen_ + float(data.weight.sum())
-        # statistics are sums over rows: first stretched to the new number, then moved by each batch's share of it
-        posterior = jax.tree.map(lambda a: a * (self.n_seen_ / before), self.state_.posterior)
-        self.state_ = eqx.tree_at(lambda s: s.posterior, self.state_, posterior)
-        share = float(data.weight.mean()) * batch / self.n_seen_
-        plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
-        self._train({"X": X, "y": y}, data, data.take(slice(0)), plan, max(1, len(data.z) // batch))
+        before, state = self.n_seen_, self.state_
+        try:
+            self.n_seen_ += float(data.weight.sum())
+            # statistics are sums over rows: first stretched to the new number, then moved by each batch's share of it
+            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / before), state.posterior)
+            self.state_ = eqx.tree_at(lambda s: s.posterior, state, posterior)
+            share = float(data.weight.mean()) * batch / self.n_seen_
+            plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
+            self._train({"X": X, "y": y}, data, data.take(slice(0)), plan, max(1, len(data.z) // batch))
+        except BaseException:
+            if int(self.state_.step) == int(state.step):  # nothing was learnt of the new rows
+                self.n_seen_, self.state_ = before, state
+            raise
         return self
 
     def _common_scale(self) -> bool:
@@ -288,12 +311,14 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
 
     def _plan(self, data: Rows) -> Plan:
         self._check_validation()
+        self._check_positive_integers("patience")
+        check_number("tol", self.tol, 0, closed=True)
+        self._check_memory(data)
         settings = {name: getattr(self, name) for name in PARAMETERS}
         levels = self.features_.levels if data.x.codes.shape[1] else ()
         plan = choose(settings, len(data.z), data.x.dense.shape[1], levels, data.z)
         if self.learning_rate is not None:
-            if not self.learning_rate > 0:
-                raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}")
+            check_number("learning_rate", self.learning_rate, 0)
             plan = plan._replace(rates=(self.learning_rate, 0.1 * self.learning_rate))
         latents = plan.design.inference
         own = latents == "gaussian" if isinstance(latents, str) else latents.local_dim > 0
@@ -303,6 +328,18 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 "use 'amortised' or 'free-form'"
             )
         return plan
+
+    def _check_memory(self, data: Rows) -> None:
+        """Raise where what the settings ask for is more than there is memory."""
+        rows, outputs = data.z.shape
+        wished = self.design.inducing if isinstance(self.design, Design) else self.n_inducing
+        sizes = {"n_inducing": wished, "output_dim": self.output_dim, "input_dim": self.input_dim}
+        for name, size in {**sizes, "latent_dim": self.latent_dim}.items():
+            check_positive_integer(name, size, optional=True)
+            size = min(size or 1, rows) if name == "n_inducing" else size or 1
+            # q(u) and Kzz with their roots and gradients; else a matrix with its gradient and Adam's moments
+            width = {"n_inducing": size, "output_dim": outputs, "input_dim": self.features_.width}.get(name, 50)
+            require_memory(f"{name}={size}", [(size, width)] * 4)
 
     def _check_local(self, rows: int, what: str) -> None:
         """Each data point's own q(w_n) belongs to the rows of the first fit."""
@@ -332,19 +369,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             jacobian = float(np.average(slope, weights=np.concatenate([known.weight, held.weight])))
             monitor = Monitor(self, test, steps, plan.exact, jacobian, task)
             data, size = whole(known.x, known.z, known.weight), min(plan.batch_size, len(known.z))
-            try:
-                with monitor:
-                    key = jax.random.key(self.seed_)
-                    state, _ = train(trainer, key, self.state_, data, max(steps, 0), size, watch=monitor)
-            except TrainingError as error:
-                if error.state is not None:
-                    self.state_ = on_host(error.state)
-                raise
-            self.state_ = on_host(state if monitor.best is None else monitor.best)
-        self.__dict__.pop("pause_", None)
-        self.n_steps_ = int(self.state_.step)
+            with monitor:
+                key = jax.random.key(self.seed_)
+                train(trainer, key, self.state_, data, max(steps, 0), size, watch=monitor)
         if self.checkpoint is not None:
-            self.save(self.checkpoint)
+            checkpoints.write(self)
 
     # checkpoints
 
@@ -360,9 +389,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return digest.hexdigest()
 
     def _resumed(self, digest: str) -> dict[str, Any] | None:
-        if self.checkpoint is None or not Path(self.checkpoint).exists():
+        saved = None if self.checkpoint is None else checkpoints.read(self.checkpoint, digest)
+        if saved is None:
             return None
-        saved = load(self.checkpoint)
         if not isinstance(saved, GPCDE) or saved.digest_ != digest:
             raise ValueError(
                 f"checkpoint {self.checkpoint} belongs to other data or settings: delete it, or name another file"
@@ -370,12 +399,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return {name: getattr(saved, name) for name in self._learnt if hasattr(saved, name)}
 
     def _restored(self) -> None:
-        if not isinstance(self.state_, State):
-            raise ValueError("it holds no training state")
+        if not all(hasattr(self, name) for name in ("history_", "n_seen_", "seed_", "digest_")):
+            raise ValueError("it lacks some of what it should have learnt")
+        if set(self.history_) != set(HISTORY) or len({a.shape for a in self.history_.values()}) > 1:
+            raise ValueError("its history is not one of training")
+        if not 0 < self.n_seen_ < np.inf or not 0 <= self.seed_ < 2**31:
+            raise ValueError("it cannot have seen so many rows, or been seeded so")
         with scope():
             self.state_ = on_host(self.state_)
-            count = self.state_.model.mixing.shape[0]
-            if count != self.n_outputs_ or len(self.transform_.location) != count:
+            if self.state_.model.mixing.shape[0] != self.n_outputs_:
                 raise ValueError("its outputs do not fit its model")
             x, nodes = self._used(self.features_.blank()), Nodes.for_model(self.state_.model)
             model, posterior = self.state_.model, self.state_.posterior

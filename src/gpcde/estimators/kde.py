@@ -23,7 +23,7 @@ from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs, Numbers, make_inputs, one_hot
 from ..runtime.compilation import compiled
-from ..runtime.files import register
+from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import scope
 from .base import DensityEstimator
 
@@ -45,6 +45,13 @@ class Bandwidths(NamedTuple):
     y: Float[AnyArray, " D"]
     x: Float[AnyArray, " d"]
     categories: Float[AnyArray, " c"]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "x", "y")
+        if ((self.categories < 0) | (self.categories >= 1)).any():
+            raise ValueError("Bandwidths.categories must lie between 0 and 1")
 
 
 def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: Numbers) -> Float[AnyArray, "n N"]:
@@ -168,6 +175,20 @@ class _Kernels(DensityEstimator):
         self.__dict__.pop("bandwidths_", None)
         self.x_, self.y_ = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         return check_random_state(self.random_state)
+
+    def _restored(self) -> None:
+        blank, levels, rows = self.features_.blank(), self.features_.levels, len(self.y_)
+        if not rows or len(self.bandwidths_.y) != self.n_outputs_ or self.y_.shape[1] != self.n_outputs_:
+            raise ValueError("its outputs do not fit its rows")
+        if any(a.shape != (rows, b.shape[1]) for a, b in zip(self.x_, blank, strict=True)):
+            raise ValueError("its columns do not fit its rows")
+        ends = np.cumsum(levels, dtype=int)
+        if ((self.x_.codes >= ends) | (self.x_.codes < ends - np.asarray(levels, int))).any():
+            raise ValueError("its rows have categories that are not known")
+        read = self.bandwidths_.x, self.bandwidths_.categories
+        wide = [blank.dense.shape[1], len(levels)]
+        if getattr(self, "method", None) == "cv_ml" and [len(a) for a in read] != wide:
+            raise ValueError("its columns do not fit its bandwidths")
 
     def _variance(self) -> Float[np.ndarray, "1 1 D"]:
         """h² of the outputs."""

@@ -80,6 +80,12 @@ class LinearGaussian(DensityEstimator):
         self.covariance_ = left.T @ left / freedom + 1e-8 * np.eye(z.shape[1])
         return self
 
+    def _restored(self) -> None:
+        if self.coefficients_.shape != (1 + self.features_.width, self.n_outputs_):
+            raise ValueError("its columns and outputs do not fit its coefficients")
+        if not np.linalg.eigvalsh(self.covariance_).min() > 0:
+            raise ValueError("its covariance is none: it has an eigenvalue that is not positive")
+
     def _features(self, x: Inputs) -> Float[np.ndarray, "n k"]:
         return np.concatenate([np.ones((x.n_rows, 1)), one_hot(x, sum(self.features_.levels))], axis=1)
 

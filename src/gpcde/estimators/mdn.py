@@ -7,6 +7,7 @@ network of the paper, which learns the training rows by heart where they are few
 of y, so that none is lost from the beginning.
 """
 
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -21,9 +22,10 @@ from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import Inputs, linear
 from ..model.networks import MLP
-from ..runtime.files import Stored
+from ..runtime.files import Stored, check_positive
+from ..runtime.memory import require_memory
 from ..runtime.precision import scope
-from .base import DensityEstimator, seed_of
+from .base import DensityEstimator, check_number, seed_of
 from .network_training import evaluated, split_rows, train_network
 
 LEAST_LOG_STD = -5.0
@@ -44,6 +46,13 @@ class MixtureNetwork(Stored):
     mlp: MLP
     components: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "components", "outputs")
+        width, each = self.mlp.weights[-1].shape[1], self.components * self.outputs
+        if width not in (self.components + 2 * each, self.components + 2 * each + each * (self.outputs - 1) // 2):
+            raise ValueError(f"MixtureNetwork cannot read {width} numbers as {self.components} components")
 
     def __call__(self, x: Inputs) -> NetworkOutput:
         raw = self.mlp.after_first(linear(x, self.mlp.weights[0]))
@@ -178,11 +187,8 @@ class MDN(DensityEstimator):
         if self.covariance not in ("diagonal", "full"):
             raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
         self._check_positive_integers("n_components", "max_epochs", "batch_size", "patience")
-        if not self.learning_rate > 0 or not self.weight_decay >= 0:
-            raise ValueError(
-                f"learning_rate must be positive and weight_decay not negative, got {self.learning_rate!r} and "
-                f"{self.weight_decay!r}"
-            )
+        check_number("learning_rate", self.learning_rate, 0)
+        check_number("weight_decay", self.weight_decay, 0, closed=True)
         self._check_validation()
         self.__dict__.pop("network_", None)  # if this fit fails, the model is not fitted
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
@@ -209,6 +215,8 @@ class MDN(DensityEstimator):
         from sklearn.cluster import KMeans  # much memory that prediction does not need
 
         count, outputs = self.n_components, z.shape[1]
+        sizes = [self.features_.width, *self.hidden, count * outputs]
+        require_memory(f"hidden={self.hidden} with n_components={count}", [*pairwise(sizes)] * 4)
         off = outputs * (outputs - 1) // 2 if self.covariance == "full" else 0
         network = MLP.create(key, (self.features_.width, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
         clusters = min(count, len(np.unique(z, axis=0)))
@@ -221,9 +229,7 @@ class MDN(DensityEstimator):
         return MixtureNetwork(mlp, count, outputs)
 
     def _restored(self) -> None:
-        if not isinstance(self.network_, MixtureNetwork) or self.network_.outputs != self.n_outputs_:
-            raise ValueError("it holds no network for its outputs")
-        if len(self.transform_.location) != self.n_outputs_:
+        if self.network_.outputs != self.n_outputs_:
             raise ValueError("its outputs do not fit its network")
         self.network_ = jax.tree.map(np.asarray, self.network_)
         with scope():

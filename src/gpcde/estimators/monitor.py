@@ -1,6 +1,11 @@
-"""Looking on while a model trains: history, progress, callbacks, checkpoints, and when to stop."""
+"""Looking on while a model trains: history, progress, callbacks, checkpoints, and when to stop.
+
+However training ends, by itself, by an error or by Ctrl-C, the model is left in the last good state, which its history
+and number of steps fit.
+"""
 
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,8 +14,9 @@ from jaxtyping import Array, Float
 from tqdm.auto import tqdm
 
 from ..inference.bound import Batch, draw, evaluate_bound
-from ..inference.training import Record, State
+from ..inference.training import Record, State, TrainingError
 from ..runtime.compilation import compiled
+from . import checkpoints
 
 if TYPE_CHECKING:
     from .gpcde import GPCDE
@@ -41,6 +47,7 @@ class Monitor:
         pause: tuple[State | None, float, int] = getattr(model, "pause_", (None, -np.inf, 0))
         self.best, self._best_bound, self._waited = pause
         self._saved, self._first = time.monotonic(), int(model.state_.step)
+        self._reached: tuple[State, ...] = (model.state_,)
         self._earlier, self._seconds = -np.inf, 0.0
         if len(model.history_["step"]):  # training that is resumed goes on as if nothing had been
             self._earlier, self._seconds = (float(model.history_[name][-1]) for name in ("bound", "seconds"))
@@ -61,11 +68,47 @@ class Monitor:
             self._context.call_on_fit_task_begin(estimator=self.model, **self.task)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._bar.close()
-        if self._context is not None and error[0] is None:
-            learnt = {"state_": self.model.state_ if self.best is None else on_host(self.best)}
+        self._settle(error)
+        if self._context is not None and error is None:
+            learnt = {"state_": self.model.state_}
             self._context.call_on_fit_task_end(estimator=self.model, reconstruction_attributes=learnt, **self.task)
+        if isinstance(error, KeyboardInterrupt):
+            self._warn()
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Leave the model in the best or the last good state; interrupted, with a checkpoint to go on from."""
+        model, states = self.model, [*reversed(self._reached)]
+        if isinstance(error, TrainingError) and error.state is not None:
+            states = [error.state]
+        elif error is not None:  # its next step would have told
+            states = [state for state in states if _is_finite(state)] or states
+        done = model.history_["step"] <= int(states[0].step)
+        model.history_ = {name: values[done] for name, values in model.history_.items()}
+        model.state_ = on_host(states[0])
+        if isinstance(error, KeyboardInterrupt) and model.checkpoint is not None and len(self._reached) > 1:
+            self._save()
+        if self.best is not None:
+            model.state_ = on_host(self.best)
+        model.__dict__.pop("pause_", None)
+        model.n_steps_ = int(model.state_.step)
+
+    def _warn(self) -> None:
+        done = self.model.n_steps_
+        text = f"fit was interrupted: the model is that of step {done}, from which a fit with warm_start=True goes on"
+        if not done:
+            text = "fit was interrupted before its first steps were done: the model is not fitted"
+        elif self.model.checkpoint is not None:
+            text = f"{text}. The same fit, made again, goes on from its checkpoint {self.model.checkpoint}"
+        warnings.warn(text, checkpoints.FitWarning, stacklevel=4)
+
+    def _save(self) -> None:
+        """A checkpoint of the model as it is."""
+        best = None if self.best is None else on_host(self.best)
+        self.model.pause_ = best, self._best_bound, self._waited
+        checkpoints.write(self.model)
+        self._saved = time.monotonic()
 
     def __call__(self, state: State, record: Record) -> bool:
         """Note what happened; True where training should stop."""
@@ -75,7 +118,11 @@ class Monitor:
         if self.held is not None:
             validation = float(_held_out_bound(state, self.held)) - self.jacobian
         values = (record.step, record.bound, validation, record.noise_variance, record.seconds)
-        model.history_ = {name: np.append(model.history_[name], v) for name, v in zip(HISTORY, values, strict=True)}
+        earlier = model.history_["step"] < record.step  # else steps were taken back
+        model.history_ = {
+            name: np.append(model.history_[name][earlier], value) for name, value in zip(HISTORY, values, strict=True)
+        }
+        self._reached = (*self._reached[-1:], state)
         self._bar.set_postfix(bound=f"{record.bound:.4f}", refresh=False)
         self._bar.update(record.step - self._first - int(self._bar.n))
         stop = self._is_enough(state, record.bound, validation)
@@ -89,11 +136,8 @@ class Monitor:
             part.call_on_fit_task_begin(estimator=model, **self.task)
             learnt = {"state_": model.state_}
             stop = part.call_on_fit_task_end(estimator=model, reconstruction_attributes=learnt, **self.task) or stop
-        if due and model.checkpoint is not None:
-            best = None if self.best is None else on_host(self.best)
-            model.pause_ = best, self._best_bound, self._waited
-            model.save(model.checkpoint)
-            self._saved = time.monotonic()
+        if due:
+            self._save()
         return stop
 
     def _is_enough(self, state: State, bound: float, validation: float) -> bool:
@@ -106,6 +150,10 @@ class Monitor:
         else:
             self._waited += 1
         return self._waited >= self.model.patience
+
+
+def _is_finite(state: State) -> bool:
+    return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
 
 
 @compiled

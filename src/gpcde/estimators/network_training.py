@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..inference.schedule import Minibatches
 from ..model.inputs import Inputs
-from ..runtime.blocks import in_blocks
+from ..runtime.blocks import by_blocks
 from ..runtime.compilation import compiled
-from ..runtime.precision import scope
+from ..runtime.precision import on_device, scope
 
 ROWS_AT_ONCE = 2**12
 """How many rows a trained network looks at together."""
@@ -60,11 +60,11 @@ def train_network(
     batches = Minibatches(key, rows, size)
     rates = jnp.asarray([learning_rate, weight_decay])
     adam = optax.adamw(learning_rate).init(network)
-    known, unseen = (jax.tree.map(jnp.asarray, part) for part in (data, held))
+    known, unseen = (on_device(part) for part in (data, held))
     best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
     while epoch < max_epochs:
         together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
-        index = jnp.asarray(batches(epoch * each, each * together))
+        index = on_device(batches(epoch * each, each * together))
         network, adam, score = _steps(network, jax.random.fold_in(key, epoch), adam, known, index, unseen, rates)
         epoch += together
         if not held[0].n_rows:
@@ -79,12 +79,8 @@ def train_network(
 def evaluated(network: Any, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
     """function(network, *rows) of any number of rows, block by block, as NumPy arrays."""
     with scope():
-        network = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, network)
-        blocks = []
-        for part, count in in_blocks(rows, most):
-            answer = function(network, *jax.tree.map(jnp.asarray, part))
-            blocks.append(jax.tree.map(lambda a, count=count: np.asarray(a)[:count], answer))
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+        network = jax.tree.map(lambda a: on_device(a) if isinstance(a, np.ndarray) else a, network)
+        return by_blocks(lambda *part: function(network, *on_device(part)), rows, most)
 
 
 @compiled

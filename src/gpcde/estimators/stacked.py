@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from ..density.components import Components, mixed
 from ..density.conditional import Source
@@ -138,6 +139,17 @@ class Stacked(DensityEstimator):
         if not members:
             raise ValueError("estimators must name at least one estimator")
         return members
+
+    def _restored(self) -> None:
+        if len(self.weights_) != len(self.members_) or self.weights_.min(initial=0) < 0 or not self.weights_.max() > 0:
+            raise ValueError("its weights do not fit its members")
+        for member in self.members_:
+            check_is_fitted(member)
+            shapes = [[a.shape for a in model.features_.blank()] for model in (self, member)]
+            if not member.transform_.same_as(self.transform_) or shapes[0] != shapes[1]:
+                raise ValueError("its members do not fit each other")
+            if type(member)._source is DensityEstimator._source:
+                raise ValueError("one of its members does not answer with mixtures of Gaussians")
 
     def _source(self, inputs: Inputs) -> Source:
         kept = np.flatnonzero(self.weights_ > 1e-6)

@@ -4,6 +4,7 @@ Takes NumPy arrays, lists, and data frames of pandas or polars. Columns of text,
 are categories; all others are numbers. What was learnt of the columns (`Columns`) is applied to every later table.
 """
 
+import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..density.transforms import standard_units
 from ..model.inputs import Inputs, make_inputs
-from ..runtime.files import register
+from ..runtime.files import check_numbers, check_positive, register
 
 
 @register
@@ -20,6 +21,12 @@ class Category(NamedTuple):
 
     place: int
     levels: tuple[str | int | float | bool, ...]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_numbers(f"the category of column {self.place}", self.levels, np.inf)
+        if not self.levels or len({(type(level), level) for level in self.levels}) < len(self.levels):
+            raise ValueError(f"the category of column {self.place} has no levels, or one twice")
 
 
 @register
@@ -33,6 +40,21 @@ class Columns(NamedTuple):
     categories: tuple[Category, ...]
     constant: tuple[int, ...] = ()
     limit: Float[np.ndarray, " d"] | None = None
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_numbers("Columns", [self.location, self.scale, self.categories], np.inf)
+        check_positive(self, "scale")
+        if self.limit is not None:
+            check_positive(self, "limit")
+        places = [*self.numbers, *(category.place for category in self.categories)]
+        if sorted(places) != list(range(len(self.names))) or len(self.location) != len(self.numbers):
+            raise ValueError("the columns of X are not each a number or a category")
+        used = self._used()
+        if (np.abs(self.location[used]) > 1e20 * self.scale[used]).any():
+            raise ValueError("the columns of X lie further from 0 than their units can tell")
+        if not set(self.constant) <= set(places) or sorted(self.numbers) != list(self.numbers):
+            raise ValueError("the columns of X are in disorder")
 
     @classmethod
     def fit(
@@ -204,8 +226,6 @@ def _is_category(column: Any) -> bool:
     if kind.startswith(("category", "categorical", "enum", "string", "str", "utf8")):
         return True
     values = np.asarray(column)
-    if values.dtype.kind in "mM":
-        raise ValueError(f"column {column.name} of X holds dates or times: turn them into numbers first")
     return values.dtype.kind in "OUT" and any(isinstance(v, str) for v in values.tolist())
 
 
@@ -243,14 +263,39 @@ def read_numbers(X: Float[np.ndarray, "n d"], names: list[str] | None) -> Table:
     return Table(tuple(columns), tuple(range(X.shape[1])), X, {})
 
 
-def check_unmasked(what: str, a: Any) -> None:
-    """Raise where an array has masked entries, and say where."""
+UNREAD = {"polars": "collect", "dask": "compute", "pyarrow": "to_pandas", "pyspark": "toPandas"}
+"""Tables that are lazy, or of a kind that is not read: the library, and the method that makes one that is."""
+
+TIMES = (datetime.date, datetime.time, datetime.timedelta)
+
+
+def check_readable(what: str, a: Any) -> None:
+    """Raise where a table is lazy, holds dates or times, or has masked entries, and say where and what to do."""
+    library = type(a).__module__.split(".")[0].removesuffix("_expr")
+    if hasattr(a, UNREAD.get(library, " ")):
+        raise TypeError(
+            f"{what} is a {type(a).__name__} of {library}, which is not read as it is: give {what}.{UNREAD[library]}()"
+        )
+    for place, column in ((f"column {name} of {what}", a[name]) for name in a.columns) if is_frame(a) else ((what, a),):
+        if _holds_times(column):
+            raise ValueError(
+                f"{place} holds dates or times: turn them into numbers first, such as days since the first, the hour "
+                "of the day, or the day of the week"
+            )
     if np.ma.is_masked(a):
         first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(a))[0])
         raise ValueError(
             f"{what} has {np.ma.count_masked(a)} masked entries, the first at {list(first)}: drop these rows, or fill "
             f"the values ({what}.filled, sklearn.impute)"
         )
+
+
+def _holds_times(column: Any) -> bool:
+    kind = str(getattr(column, "dtype", "")).lower()
+    if kind != "object":
+        return kind.startswith(("date", "time", "duration", "period"))
+    first = next((value for value in np.asarray(column).flat if value is not None), None)
+    return isinstance(first, TIMES) or type(first).__name__ == "Period"
 
 
 def frame_names(y: Any) -> tuple[str, ...] | None:

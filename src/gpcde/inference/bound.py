@@ -31,7 +31,8 @@ from ..model.gaussians import LOG_2PI, Gaussian
 from ..model.inputs import AnyArray, Inputs
 from ..model.model import Model, kernel_rows, separated
 from ..model.prior import LatentPrior
-from ..runtime.precision import scope, wide
+from ..runtime.blocks import padded
+from ..runtime.precision import on_device, scope, wide
 from .forms import quadratic_form, separable_log_sum, unwhitened
 from .posterior import Coefficients, SparsePosterior, VariationalPosterior
 
@@ -52,16 +53,21 @@ class Batch(NamedTuple):
     """
 
     x: Inputs
-    y: Float[Array, "n D"]
-    rows: Int[Array, " n"]
-    weight: Float[Array, " n"]
+    y: Float[AnyArray, "n D"]
+    rows: Int[AnyArray, " n"]
+    weight: Float[AnyArray, " n"]
 
-    def take(self, index: Int[AnyArray, " b"]) -> "Batch":
+    def take(self, index: Int[AnyArray, " b"] | slice) -> "Batch":
         """Some of these rows; `rows` says which they are of all."""
         return Batch(self.x.take(index), self.y[index], self.rows[index], self.weight[index])
 
+    def padded(self, size: int) -> "Batch":
+        """With more rows, that many in all: they count nothing, and are none of the data's."""
+        n, more = len(self.y), padded(self, size)
+        new = np.arange(size) >= n
+        return more._replace(rows=np.where(new, n, more.rows).astype(np.int32), weight=np.where(new, 0.0, more.weight))
 
-@scope()
+
 def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | None = None) -> Batch:
     """All rows as one batch, each of weight 1 unless told.
 
@@ -82,8 +88,7 @@ def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | 
     if y.ndim != 2 or y.shape[0] != x.n_rows:
         raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
     weight = np.ones(len(y)) if weight is None else weight
-    rows = jnp.asarray(np.arange(len(y), dtype=np.int32))
-    return Batch(jax.tree.map(jnp.asarray, x), jnp.asarray(y), rows, jnp.asarray(weight))
+    return Batch(x, y, np.arange(len(y), dtype=np.int32), weight)
 
 
 class Draws(NamedTuple):
@@ -177,6 +182,7 @@ class BatchEvidence(eqx.Module):
         if nudge is not None:
             quadratic, linear = quadratic + nudge.quadratic, linear + nudge.linear
         coefficients = Coefficients(*unwhitened(model.gram(), quadratic, linear))
+        batch = on_device(batch)
         return cls(model, batch._replace(x=model.cast(batch.x), y=wide(batch.y)), coefficients, context_draws)
 
     @property
@@ -185,7 +191,7 @@ class BatchEvidence(eqx.Module):
 
     @property
     def y(self) -> Float[Array, "n D"]:
-        return self.batch.y.astype(self.model.inducing_points.dtype)
+        return jnp.asarray(self.batch.y, self.model.inducing_points.dtype)
 
     @property
     def prior(self) -> LatentPrior:
@@ -234,7 +240,7 @@ class BatchEvidence(eqx.Module):
         mean = jnp.concatenate([mean, q.mean], axis=1)
         kernel, mean, covariance, z = wide((model.kernel, mean, covariance, model.inducing_points))
         log_scale = jnp.broadcast_to(wide(model.likelihood.row_log_scale(self.x)), self.batch.weight.shape)
-        psi = kernel.expectations(mean, covariance, z, self.batch.weight * jnp.exp(-log_scale))
+        psi = kernel.expectations(mean, covariance, z, jnp.asarray(self.batch.weight) * jnp.exp(-log_scale))
         offset, precision = self._constant(psi.psi0[:, None], log_scale[:, None])
         linear = self.total(precision[:, 0] * jnp.sum(psi.psi1 * self._pull(), axis=1))
         form = 0.5 * jnp.sum(self.coefficients.quadratic * psi.psi2) / model.noise_variance
@@ -242,7 +248,7 @@ class BatchEvidence(eqx.Module):
 
     def _pull(self) -> Float[Array, "n M"]:
         """b_n."""
-        return self.batch.y @ self.coefficients.linear.T
+        return jnp.asarray(self.batch.y) @ self.coefficients.linear.T
 
     def _constant(
         self, diag: Float[Array, "n k"], log_scale: Float[Array, "#n #k"]

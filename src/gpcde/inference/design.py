@@ -7,7 +7,6 @@ instance of a user's own class perhaps, is taken so. Whatever is not given is th
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -21,6 +20,7 @@ from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
 from ..model.surfaces import Surface
 from ..model.trend import LinearTrend, NoTrend, Trend
 from ..runtime.files import register
+from ..runtime.precision import on_device
 from .components import principal_components
 
 KERNELS: dict[str, type[RBF] | type[Matern32] | type[Matern52]] = {
@@ -279,8 +279,7 @@ class Design:
             return self.likelihood
         if self.likelihood == "constant":
             return self.plain_likelihood()
-        surface = self._surface(jax.random.fold_in(key, 1), x)
-        return VaryingNoise(self.plain_likelihood().log_noise_variance, surface, believed=self._believed_noise())
+        return VaryingNoise.create(self._surface(jax.random.fold_in(key, 1), x), FIRST_NOISE, self._believed_noise())
 
     def _believed_noise(self) -> float | None:
         return BELIEVED_NOISE if self.beliefs else None
@@ -289,7 +288,7 @@ class Design:
         """One σ², as the model without latents has it."""
         if self.noise_variance is not None:
             return ConstantNoise.create(self.noise_variance, learn=False)
-        return dataclasses.replace(ConstantNoise.create(FIRST_NOISE), believed=self._believed_noise())
+        return ConstantNoise.create(FIRST_NOISE, believed=self._believed_noise())
 
     def make_prior(self, key: PRNGKeyArray, x: Inputs) -> LatentPrior:
         """p(w|x)."""
@@ -330,4 +329,4 @@ def projection_start(
             np.add.at(total, place, scores)
             centre = total / count[:, None]
             levels[seen, : scores.shape[1]] = centre / centre.std(0).max(initial=1e-12)
-    return jnp.asarray(mean), jnp.full(mean.shape, np.log(0.3))
+    return on_device((mean, np.full(mean.shape, np.log(0.3))))

@@ -25,13 +25,14 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..model.mixing import Mixing
 from ..model.model import Factors
 from ..runtime.files import Stored
-from ..runtime.precision import wide
+from ..runtime.precision import on_device, wide
 
 
 class Coefficients(NamedTuple):
@@ -132,6 +133,11 @@ class Shared(VariationalPosterior, SparsePosterior):
 
     mean: Float[Array, "M L"]
     root: Float[Array, "M M"]
+
+    def check_values(self) -> None:
+        super().check_values()
+        if not jnp.diagonal(self.root).all():
+            raise ValueError("Shared.root is the root of no covariance: its diagonal has a 0")
 
     def resolve(self, mixing: Mixing, noise_variance: Float[Array, ""]) -> "Shared":
         return wide(self)
@@ -281,6 +287,13 @@ class Statistics(VariationalPosterior):
     G: Float[Array, "M M"]
     H: Float[Array, "M D"]
 
+    def check_values(self) -> None:
+        super().check_values()
+        if not jnp.allclose(self.G, self.G.T, rtol=1e-6, atol=1e-6 * jnp.abs(self.G).max(initial=0)):
+            raise ValueError("Statistics.G is no sum of squares: it is not symmetric")
+        if (jnp.diagonal(self.G) < 0).any():
+            raise ValueError("Statistics.G is no sum of squares: its diagonal is negative")
+
     @classmethod
     def prior(cls, inducing: int, outputs: int) -> "Statistics":
         """q(u) = p(u).
@@ -292,7 +305,7 @@ class Statistics(VariationalPosterior):
         outputs : int
             D_y, the number of outputs.
         """
-        return cls(jnp.zeros((inducing, inducing)), jnp.zeros((inducing, outputs)))
+        return cls(on_device(np.zeros((inducing, inducing))), on_device(np.zeros((inducing, outputs))))
 
     def trained(self) -> None:
         return None

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..runtime.precision import scope
+from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
 
 
@@ -45,7 +45,7 @@ class Geometric(eqx.Module):
         if not (start > 0 and last > 0 and steps > 0):
             raise ValueError(f"a schedule needs positive numbers, got start={start}, end={end}, steps={steps}")
         with scope():
-            return cls(*(jnp.asarray(np.float64(value)) for value in (start, last, steps)))
+            return cls(*(on_device(np.float64(value)) for value in (start, last, steps)))
 
     def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
         return self.start * (self.end / self.start) ** jnp.minimum(step / self.steps, 1.0)

@@ -12,6 +12,7 @@ Data are expected in standard units: columns of x and y with mean 0 and variance
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -27,8 +28,9 @@ from ..model.latents import Latents, NoLatents
 from ..model.likelihood import ConstantNoise
 from ..model.mixing import Mixing, PointMixing
 from ..model.model import Model
+from ..runtime.blocks import by_blocks
 from ..runtime.compilation import compiled
-from ..runtime.precision import scope
+from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
 from .bound import Batch, mean_outputs, whole
 from .components import gaussianised
@@ -122,9 +124,8 @@ def with_latents(
     trials: Sequence[tuple[float, float]],
 ) -> list[State]:
     """Steps 2 and 3: the model without latents goes on with them, for each share of noise and lengthscale of w."""
-    blocks = [np.arange(i, min(i + PLENTY, len(known.y))) for i in range(0, len(known.y), PLENTY)]
-    means = [_mean(plain, known.x.take(rows)) for rows in blocks]
-    w = gaussianised(rng, np.asarray(known.y) - np.concatenate(means), design.latent_dim)
+    means = by_blocks(partial(_mean, plain), (known.x,), PLENTY)
+    w = gaussianised(rng, known.y - means, design.latent_dim)
     latents = design.make_latents(key, known.x, known.y.shape[1])
     latents, local = latents.start(known.x, known.y, w)
     input_map = design.make_input_map(key, known.x, np.asarray(known.y)).with_latents(plain.model.input_map)
@@ -187,9 +188,14 @@ def _halves(
     input_map: InputMap, x: Inputs, w: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, "n b"], Float[np.ndarray, "n r"]]:
     """The two sides of the GP's inputs at these latents, A at its mean."""
+    return by_blocks(partial(_sides, input_map), (x, w), PLENTY)
+
+
+@compiled
+def _sides(input_map: InputMap, x: Inputs, w: Float[Array, "n d"]) -> tuple[Float[Array, "n b"], Float[Array, "n r"]]:
     context = input_map.context(x, jnp.zeros((x.n_rows, input_map.draw_dim)))
-    left, right = input_map.halves(context, jnp.asarray(w)[:, None])
-    return np.asarray(left), np.asarray(right[:, 0])
+    left, right = input_map.halves(context, w[:, None])
+    return left, right[:, 0]
 
 
 def _latent_inputs(
@@ -226,7 +232,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
     centres = _centres(left, design.first_inducing or design.inducing) if width else np.zeros((1, 0))
     model = Model(
         design.make_kernel(width),
-        jnp.asarray(centres),
+        on_device(centres),
         input_map,
         NoLatents(),
         _held(mixing) if mixing.period else mixing,
@@ -292,7 +298,7 @@ def _completed(
     likelihood = design.make_likelihood(key, x).with_noise_variance(noise)
     return Model(
         kernel,
-        jnp.asarray(inducing),
+        on_device(inducing),
         input_map,
         latents,
         plain.mixing,
@@ -307,7 +313,7 @@ def _at_optimum(
     key: PRNGKeyArray, model: Model, pairs: Batch, n_data: float, local: Float[Array, "n p"] | None
 ) -> State:
     """The state with q(u) at its optimum if these inputs of the GP were known."""
-    parts = Concatenate(pairs.x.dense.shape[1]), NoLatents(), ConstantNoise(jnp.log(model.noise_variance))
+    parts = Concatenate(pairs.x.dense.shape[1]), NoLatents(), ConstantNoise.create(float(model.noise_variance))
     regression = eqx.tree_at(lambda m: (m.input_map, m.latents, m.likelihood), model, parts)
     trainer = Trainer.create(n_data)
     posterior = optimal_posterior(trainer, key, trainer.init(regression), pairs).posterior

@@ -22,11 +22,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ..model.inputs import AnyArray
 from ..model.mixing import Mixing
 from ..model.model import Model
+from ..runtime.blocks import rung
 from ..runtime.compilation import compiled
-from ..runtime.files import Stored, register
-from ..runtime.precision import require_wide, scope, wide
+from ..runtime.files import Stored, check_fields, check_positive, register
+from ..runtime.precision import on_device, require_wide, scope, wide
 from .bound import Batch, Draws, Terms, draw, evaluate_bound
 from .forms import inverse_cholesky
 from .posterior import Coefficients, Statistics, VariationalPosterior
@@ -60,6 +62,11 @@ class Local(NamedTuple):
     second: Float[Array, "N p"]
     steps: Int[Array, " N"]
 
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "second", "steps", least=0)
+
 
 class State(Stored):
     """All that training changes.
@@ -86,6 +93,18 @@ class State(Stored):
     adam: optax.OptState
     local: Local | None
     caution: Float[Array, ""]
+
+    def check_values(self) -> None:
+        check_fields(self, "adam")
+        check_positive(self, "step", least=0)
+        check_positive(self, "caution")
+        trained = jax.tree.map(jnp.shape, (self.model, self.posterior.trained()))
+        if not all(jax.tree.map(jnp.shape, moments) == trained for moments in (self.adam.mu, self.adam.nu)):
+            raise ValueError("Adam's moments do not fit the model")
+        if not all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(self.adam)):
+            raise ValueError("Adam's moments hold NaN or infinity")
+        if (0 if self.local is None else self.local.value.shape[1]) != self.model.latents.local_dim:
+            raise ValueError("the q(w) of its rows do not fit the model")
 
 
 class Info(NamedTuple):
@@ -157,7 +176,7 @@ class Trainer(eqx.Module):
         rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
         size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
         with scope():
-            return cls(jnp.asarray(np.float64(n_data)), rate, size)
+            return cls(on_device(np.float64(n_data)), rate, size)
 
     def init(
         self,
@@ -239,7 +258,7 @@ def mixing_step(mixing: Mixing, gradient: Mixing, gamma: Float[Array, ""], step:
     return jax.lax.cond(step % mixing.period == 0, moved, lambda: mixing)
 
 
-def _local_adam(kept: Local, index: Int[Array, " n"], gradient: Float[Array, "n p"], rate: Array) -> Local:
+def _local_adam(kept: Local, index: Int[AnyArray, " n"], gradient: Float[Array, "n p"], rate: Array) -> Local:
     adam = optax.scale_by_adam()
     moments = optax.ScaleByAdamState(kept.steps[index], kept.first[index], kept.second[index])
     updates, moments = jax.vmap(adam.update)(gradient, moments)
@@ -262,16 +281,25 @@ class Chunk(NamedTuple):
 
 @compiled
 def run_chunk(
-    trainer: Trainer, key: PRNGKeyArray, state: State, data: Batch, rows: Int[Array, "t b"], count: Int[Array, ""]
+    trainer: Trainer,
+    key: PRNGKeyArray,
+    state: State,
+    data: Batch,
+    rows: Int[AnyArray, "#t b"],
+    count: Int[AnyArray, ""],
+    bounds: Float[AnyArray, " t"],
 ) -> Chunk:
-    """The first `count` of a chunk's steps, or fewer: it ends at the first non-finite bound."""
+    """The first `count` of a chunk's steps, or fewer: it ends at the first non-finite bound.
+
+    `rows` are those of each step, or of all; `bounds`, which are overwritten, say how many steps there may be.
+    """
 
     def body(chunk: Chunk) -> Chunk:
-        index = rows[chunk.done]
+        index = rows[jnp.minimum(chunk.done, rows.shape[0] - 1)]
         state, info = trainer.step(jax.random.fold_in(key, chunk.state.step), chunk.state, data.take(index))
         return Chunk(state, chunk.bounds.at[chunk.done].set(info.bound), chunk.done + 1, info.finite)
 
-    start = Chunk(state, jnp.zeros(rows.shape[0]), jnp.zeros((), jnp.int32), jnp.ones((), bool))
+    start = Chunk(state, jnp.asarray(bounds), jnp.zeros((), jnp.int32), jnp.ones((), bool))
     return jax.lax.while_loop(lambda chunk: (chunk.done < count) & chunk.finite, body, start)
 
 
@@ -288,12 +316,15 @@ class Record(NamedTuple):
         σ².
     seconds : float
         The time since training began.
+    end : int
+        The step training ends with, unless it is stopped.
     """
 
     step: int
     bound: float
     noise_variance: float
     seconds: float
+    end: int = 0
 
 
 Watcher = Callable[[State, Record], bool | None]
@@ -348,9 +379,12 @@ def train(
     began = time.perf_counter()
     records: list[Record] = []
     with scope():
-        data = jax.tree.map(jnp.asarray, data)
         n_data = data.y.shape[0]
         batches = Minibatches(key, n_data, min(batch_size, n_data))
+        # rows of no weight, so that one program serves many numbers of rows
+        data = on_device(data.padded(rung(n_data)))
+        bounds = np.zeros(chunk)
+        everything = np.arange(len(data.y), dtype=np.int32) if batch_size >= n_data else None
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
         stopped = False
@@ -359,8 +393,8 @@ def train(
             over = stopped or at >= end
             # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
             count = 1 if over else min(chunk, end - at)
-            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)])
-            result = run_chunk(trainer, key, state, data, jnp.asarray(rows), jnp.asarray(count))
+            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)]) if everything is None else everything[None]
+            result = run_chunk(trainer, key, state, data, rows, np.asarray(count), bounds)
             if not bool(result.finite):
                 failures, trouble, stopped = failures + 1, at + int(result.done) - 1, False
                 if failures > 4:
@@ -381,6 +415,7 @@ def train(
                     float(np.asarray(result.bounds)[:count].mean() / float(trainer.n_data)),
                     float(state.model.noise_variance),
                     time.perf_counter() - began,
+                    end,
                 )
             )
             stopped = watch is not None and bool(watch(state, records[-1]))
@@ -389,6 +424,7 @@ def train(
 
 def _likely_cause(state: State, data: Batch, step: int) -> str:
     """A sentence for a person, from what the last good state looks like."""
+    state = jax.tree.map(jnp.asarray, state)
     text = f"the bound is not finite at step {step}, and smaller steps did not help. "
     biggest = float(jnp.abs(data.y).max())
     if not np.isfinite(biggest) or not bool(jnp.isfinite(data.x.dense).all()):
@@ -398,20 +434,21 @@ def _likely_cause(state: State, data: Batch, step: int) -> str:
     noise = float(state.model.noise_variance)
     if not bool(jnp.isfinite(inverse_cholesky(state.model.gram())).all()):
         return (
-            text + "Kzz is not positive definite: inducing inputs coincide or lengthscales are too long; raise jitter."
+            text + "Kzz is not positive definite: inducing inputs coincide or lengthscales are too long; "
+            "give Design a larger jitter."
         )
     if noise < 1e-10:
         return (
-            text + f"The noise variance fell to {noise:.1e}: outputs may repeat exactly; fix the noise or add jitter."
+            text + f"The noise variance fell to {noise:.1e}: outputs may repeat exactly; give Design a noise_variance."
         )
     if biggest > 1e6:
         return text + f"Outputs reach {biggest:.1e}: standardise y first."
-    return text + "Try a smaller learning_rate or gamma, or a larger jitter."
+    return text + "Try a smaller learning_rate, or give Design a larger jitter."
 
 
 @compiled
 def _statistics(
-    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, share: Float[Array, ""]
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, share: Float[AnyArray, ""]
 ) -> VariationalPosterior:
     _, gradients = trainer.gradients(draw(key, state.model, batch.y.shape[0]), state, batch)
     part = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
@@ -445,11 +482,11 @@ def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: B
         n, weight = data.y.shape[0], np.asarray(data.weight)
         total: VariationalPosterior | None = None
         for begin in range(0, n, batch_size):
-            index = np.arange(begin, min(begin + batch_size, n), dtype=np.int32)
-            if not weight[index].any():  # rows that count nothing
+            rows = slice(begin, min(begin + batch_size, n))
+            if not weight[rows].any():  # rows that count nothing
                 continue
-            share = jnp.asarray(np.float64(weight[index].sum() / weight.sum()))
-            batch = jax.tree.map(jnp.asarray, data.take(index))
+            share = np.asarray(weight[rows].sum() / weight.sum())
+            batch = jax.tree.map(np.asarray, data).take(rows).padded(min(batch_size, rung(rows.stop - begin)))
             part = _statistics(trainer, jax.random.fold_in(key, begin), state, batch, share)
             total = part if total is None else jax.tree.map(jnp.add, total, part)
         return eqx.tree_at(lambda s: s.posterior, state, total)

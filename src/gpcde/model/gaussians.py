@@ -17,6 +17,11 @@ def diagonal_kl(
     return 0.5 * ((mean * jnp.exp(-log_scale)) ** 2 + jnp.exp(2 * log_ratio) - 1) - log_ratio
 
 
+def surprise(log_value: Float[Array, "*s"], median: Float[np.ndarray, "*s"] | float, spread: float) -> Float[Array, ""]:
+    """Minus the log density of log values under N(log median, spread²), a constant apart, summed."""
+    return 0.5 * jnp.sum(((log_value - np.log(median)) / spread) ** 2)
+
+
 class Gaussian(NamedTuple):
     """N(mean, Σ) of each data point, Σ diagonal or full.
 
@@ -46,7 +51,7 @@ class Gaussian(NamedTuple):
         return self.mean[:, None] + draws @ self.scale.mT
 
     def log_det(self) -> Float[Array, " n"]:
-        """log |L|."""
+        """The logarithm of the determinant of L."""
         diagonal = self.scale if self.scale.ndim == 2 else jnp.diagonal(self.scale, axis1=1, axis2=2)
         return jnp.log(diagonal).sum(1)
 

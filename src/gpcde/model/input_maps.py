@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..runtime.files import check_positive
 from .gaussians import diagonal_kl
 from .inputs import Inputs, linear
 from .networks import MLP
@@ -168,6 +169,10 @@ class Project(_Joined):
     log_std: Float[Array, "rows c"]
     prior_std: float = eqx.field(static=True, default=1.0)
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "prior_std")
+
     @property
     def context_dim(self) -> int:
         return self.mean.shape[1]
@@ -194,7 +199,26 @@ class Project(_Joined):
         return Project(drawn, jnp.full_like(self.log_std, -jnp.inf), self.prior_std)
 
 
-class Features(_Joined):
+class _Based(InputMap):
+    """A map that adds a network to another, its base; the first steps, which are too large for one, are the base's."""
+
+    base: InputMap
+
+    @property
+    def draw_dim(self) -> int:
+        return self.base.draw_dim
+
+    def without_latents(self) -> InputMap:
+        return self.base
+
+    def with_latents(self, trained: InputMap) -> InputMap:
+        return eqx.tree_at(lambda m: m.base, self, trained)
+
+    def sample(self, key: PRNGKeyArray) -> "_Based":
+        return eqx.tree_at(lambda m: m.base, self, self.base.sample(key))
+
+
+class Features(_Based, _Joined):
     """h = [c + φ(x), w], the context c = x or A x (`base`), φ a tanh network under a Gaussian prior on its weights.
 
     The prior has variance 1 / (precision × fan-in). Where inputs are many, the GP then lives on what matters of them;
@@ -210,9 +234,12 @@ class Features(_Joined):
         How firm the prior on its weights is.
     """
 
-    base: InputMap
     network: MLP
     precision: float = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "precision")
 
     @classmethod
     def create(
@@ -244,10 +271,6 @@ class Features(_Joined):
     def context_dim(self) -> int:
         return self.base.context_dim
 
-    @property
-    def draw_dim(self) -> int:
-        return self.base.draw_dim
-
     def _moved(self, x: Inputs) -> Float[Array, "n c"]:
         """φ(x)."""
         return self.network.after_first(linear(x, self.network.weights[0]))
@@ -259,22 +282,12 @@ class Features(_Joined):
         mean, variance = self.base.moments(x)
         return mean + self._moved(x), variance
 
-    def without_latents(self) -> InputMap:
-        """The base: the first steps are too large for a network."""
-        return self.base
-
-    def with_latents(self, trained: InputMap) -> InputMap:
-        return eqx.tree_at(lambda m: m.base, self, trained)
-
     def penalty(self) -> Float[Array, ""]:
         """The base's, and minus the log prior of the weights, a constant apart."""
         return self.base.penalty() + 0.5 * self.precision * self.network.square_norm(by_fan_in=True)
 
-    def sample(self, key: PRNGKeyArray) -> "Features":
-        return eqx.tree_at(lambda m: m.base, self, self.base.sample(key))
 
-
-class Bend(InputMap):
+class Bend(_Based):
     """h = [context, w + g(x, w)], the context x or A x (`base`), g a tanh network.
 
     The GP of [x, w] bends in x and w as slowly as its lengthscales say; g lets a branch end, or a mode grow, at
@@ -294,10 +307,13 @@ class Bend(InputMap):
     """
 
     latent_lengthscale = 1.0
-    base: InputMap
     network: MLP
     latent_dim: int = eqx.field(static=True)
     weight_precision: float = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "latent_dim", "weight_precision", least=0)
 
     @classmethod
     def create(
@@ -334,10 +350,6 @@ class Bend(InputMap):
     def context_dim(self) -> int:
         return self.base.context_dim + self.network.weights[0].shape[1]
 
-    @property
-    def draw_dim(self) -> int:
-        return self.base.draw_dim
-
     def out_dim(self, latent_dim: int) -> int:
         return self.base.out_dim(self.latent_dim)
 
@@ -356,15 +368,6 @@ class Bend(InputMap):
     def penalty(self) -> Float[Array, ""]:
         """KL[q(A) || p(A)], if there is an A, and minus the log prior of the weights, a constant apart."""
         return self.base.penalty() + 0.5 * self.weight_precision * self.network.square_norm(by_fan_in=True)
-
-    def sample(self, key: PRNGKeyArray) -> "Bend":
-        return eqx.tree_at(lambda m: m.base, self, self.base.sample(key))
-
-    def without_latents(self) -> InputMap:
-        return self.base
-
-    def with_latents(self, trained: InputMap) -> InputMap:
-        return eqx.tree_at(lambda m: m.base, self, trained)
 
 
 class Warp(Certain, InputMap):
@@ -386,6 +389,10 @@ class Warp(Certain, InputMap):
     network: MLP
     latent_dim: int = eqx.field(static=True)
     weight_precision: float = eqx.field(static=True, default=1.0)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "latent_dim", "weight_precision", least=0)
 
     @classmethod
     def create(

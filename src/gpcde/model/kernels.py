@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..runtime.precision import require_wide
+from ..runtime.files import check_positive
+from ..runtime.precision import on_device, require_wide
 from .expectations import (
     Covariance,
     Expectations,
@@ -34,6 +35,7 @@ from .expectations import (
     polynomial_expectations,
     rbf_expectations,
 )
+from .gaussians import surprise
 from .inputs import Numbers
 from .part import Certain
 
@@ -129,13 +131,17 @@ def _log(value: Numbers, shape: tuple[int, ...], name: str) -> Array:
         raise ValueError(f"kernel: {name} must be positive and finite, got {value!r}")
     if number.shape not in ((), shape):
         raise ValueError(f"kernel: {name} must be one number, or have the shape {shape}, got {number.shape}")
-    return jnp.asarray(np.log(np.broadcast_to(number, shape)))
+    return on_device(np.log(np.broadcast_to(number, shape)))
 
 
 class _Ard(Kernel):
     """What kernels with a number for each column share."""
 
     dims: tuple[int, ...] = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        _columns(self.dims)
 
     def _side(self, split: int) -> "tuple[Kernel, Kernel] | None":
         if all(d < split for d in self.dims):
@@ -188,6 +194,12 @@ class Stationary(_Ard):
     log_lengthscales: Float[Array, " k"]
     believed: tuple[float, ...] = eqx.field(static=True, default=())
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "believed")
+        if len(self.log_lengthscales) != len(self.dims) or len(self.believed) not in (0, len(self.dims)):
+            raise ValueError(f"a kernel of {len(self.dims)} columns has {len(self.log_lengthscales)} lengthscales")
+
     @classmethod
     def create(
         cls: type[K],
@@ -226,8 +238,7 @@ class Stationary(_Ard):
         """Minus the log of a normal prior of the logarithms, a constant apart, where something is believed."""
         if not self.believed:
             return jnp.zeros(())
-        off = (self.log_lengthscales - np.log(self.believed)) / SPREAD
-        return 0.5 * (jnp.sum(off**2) + self.log_variance**2)
+        return surprise(self.log_lengthscales, np.array(self.believed), SPREAD) + surprise(self.log_variance, 1.0, 1.0)
 
     @staticmethod
     @abc.abstractmethod
@@ -304,7 +315,7 @@ class RBF(Stationary):
     def extended(self, width: int, dim: int, lengthscale: float) -> Kernel:
         log_scales = np.append(np.asarray(self.log_lengthscales), np.full(dim, np.log(lengthscale)))
         believed = self.believed + (lengthscale,) * dim if self.believed else ()
-        return RBF(_columns(width + dim), jnp.asarray(self.log_variance), jnp.asarray(log_scales), believed)
+        return RBF(_columns(width + dim), on_device(self.log_variance), on_device(log_scales), believed)
 
     def separate(self, split: int) -> tuple[Kernel, Kernel]:
         side = self._side(split)
@@ -452,6 +463,10 @@ class Polynomial(_Ard):
     degree: int = eqx.field(static=True)
     log_variances: Float[Array, " k"]
     log_offset: Float[Array, ""]
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "degree")
 
     @classmethod
     def create(

@@ -26,9 +26,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..runtime.compilation import compiled
+from ..runtime.files import check_fields, check_numbers, check_positive
+from ..runtime.precision import on_device
 from .climbing import climb
 from .gaussians import Gaussian
-from .inputs import Inputs, linear
+from .inputs import AnyArray, Inputs, linear
 from .networks import MLP
 from .part import Certain, Part
 from .prior import LatentPrior
@@ -138,7 +140,7 @@ class Latents(Part):
         """q(w|x, y) of data points that training may not have seen."""
 
     def start(
-        self, x: Inputs, y: Float[Array, "n D"], w: Float[np.ndarray, "n d"]
+        self, x: Inputs, y: Float[AnyArray, "n D"], w: Float[np.ndarray, "n d"]
     ) -> tuple["Latents", Float[Array, "n p"] | None]:
         """This q(w) at a guess of every w_n, and what each data point holds of it for itself."""
         return self, None
@@ -191,6 +193,13 @@ class FreeForm(Certain, Latents):
     log_weights: Float[Array, " q"]
     spacing: float = eqx.field(static=True, default=0.0)
 
+    def check_values(self) -> None:
+        check_fields(self, "log_weights")
+        check_numbers("FreeForm.log_weights", self.log_weights)  # of any size: there may be many nodes
+        check_positive(self, "spacing", least=0)
+        if not self.nodes.size:
+            raise ValueError("FreeForm has no nodes")
+
     @classmethod
     def create(
         cls, dim: int = 1, points: int | None = None, rule: str = "gauss-hermite", shifted: bool = False
@@ -215,7 +224,7 @@ class FreeForm(Certain, Latents):
         count = (100 if dim == 1 else 20) if points is None else points
         nodes, log_weights = gauss_hermite(count, dim) if rule == "gauss-hermite" else evenly_spaced(count, dim, REACH)
         spacing = 2 * REACH / max(count - 1, 1) if shifted else 0.0
-        return cls(jnp.asarray(nodes), jnp.asarray(log_weights), spacing)
+        return cls(on_device(nodes), on_device(log_weights), spacing)
 
     @property
     def dim(self) -> int:
@@ -269,6 +278,10 @@ class GaussianLatents(Certain, Latents):
     expectation: str = eqx.field(static=True, default="draws")
     count: int = eqx.field(static=True, default=1)
     full: bool = eqx.field(static=True, default=False)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "latent_dim")
 
     def __check_init__(self) -> None:
         if self.expectation not in ("draws", "closed", "importance"):
@@ -381,15 +394,15 @@ class GaussianLatents(Certain, Latents):
         return climb(bound, jnp.zeros((rows, self.local_dim)), INFER_STEPS, 0.05)
 
     def start(
-        self, x: Inputs, y: Float[Array, "n D"], w: Float[np.ndarray, "n d"]
+        self, x: Inputs, y: Float[AnyArray, "n D"], w: Float[np.ndarray, "n d"]
     ) -> tuple["GaussianLatents", Float[Array, "n p"] | None]:
         scale = np.zeros(self.local_dim_of(self.dim, self.full) - self.dim)
         places = np.cumsum(np.arange(1, self.dim + 1)) - 1 if self.full else slice(None)
         scale[places] = np.log(START_STD)
-        raw = jnp.asarray(np.concatenate([w, np.broadcast_to(scale, (len(w), len(scale)))], axis=1))
+        raw = on_device(np.concatenate([w, np.broadcast_to(scale, (len(w), len(scale)))], axis=1))
         if self.recognition is None:
             return self, raw
-        network = taught(self.recognition, *jax.tree.map(jnp.asarray, (x, y, raw)))
+        network = taught(self.recognition, *on_device((x, y, raw)))
         return eqx.tree_at(lambda q: q.recognition, self, network), None
 
     def proposal(self, x: Inputs, y: Float[Array, "n D"]) -> Gaussian:

@@ -17,7 +17,9 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..runtime.precision import wide
+from ..runtime.files import check_positive
+from ..runtime.precision import on_device, wide
+from .gaussians import surprise
 from .inputs import Inputs
 from .part import Certain, Part
 from .surfaces import Surface
@@ -51,9 +53,15 @@ SPREAD = 1.5
 """The standard deviation of log σ² a priori, where a σ² is believed."""
 
 
-def _surprise(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
+def _doubt(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
     """Minus the log prior of log σ², a constant apart; 0 where nothing is believed."""
-    return jnp.zeros(()) if believed is None else 0.5 * ((log_noise_variance - np.log(believed)) / SPREAD) ** 2
+    return jnp.zeros(()) if believed is None else surprise(log_noise_variance, believed, SPREAD)
+
+
+def _log(noise_variance: float) -> Float[Array, ""]:
+    if not noise_variance > 0:
+        raise ValueError(f"noise_variance must be positive, got {noise_variance!r}")
+    return on_device(np.log(noise_variance))
 
 
 class ConstantNoise(Certain, Likelihood):
@@ -74,7 +82,7 @@ class ConstantNoise(Certain, Likelihood):
     believed: float | None = eqx.field(static=True, default=None)
 
     @classmethod
-    def create(cls, noise_variance: float = 0.1, learn: bool = True) -> "ConstantNoise":
+    def create(cls, noise_variance: float = 0.1, learn: bool = True, believed: float | None = None) -> "ConstantNoise":
         """With this σ² to begin with.
 
         Parameters
@@ -83,10 +91,10 @@ class ConstantNoise(Certain, Likelihood):
             σ², positive.
         learn : bool, default=True
             Whether σ² is learnt.
+        believed : float, default=None
+            The median of σ² a priori; None: nothing is believed of it.
         """
-        if not noise_variance > 0:
-            raise ValueError(f"noise_variance must be positive, got {noise_variance!r}")
-        return cls(jnp.asarray(np.float64(np.log(noise_variance))), learn)
+        return cls(_log(noise_variance), learn, believed)
 
     @property
     def noise_variance(self) -> Float[Array, ""]:
@@ -94,12 +102,10 @@ class ConstantNoise(Certain, Likelihood):
         return jnp.exp(wide(log))
 
     def with_noise_variance(self, noise_variance: float) -> "ConstantNoise":
-        if not self.learn:
-            return self
-        return dataclasses.replace(self, log_noise_variance=jnp.asarray(np.float64(np.log(noise_variance))))
+        return dataclasses.replace(self, log_noise_variance=_log(noise_variance)) if self.learn else self
 
     def penalty(self) -> Float[Array, ""]:
-        return _surprise(self.log_noise_variance, self.believed)
+        return _doubt(self.log_noise_variance, self.believed)
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return jnp.zeros((1, 1))
@@ -128,8 +134,12 @@ class VaryingNoise(Certain, Likelihood):
     limit: float = eqx.field(static=True, default=4.0)
     believed: float | None = eqx.field(static=True, default=None)
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "limit")
+
     @classmethod
-    def create(cls, surface: Surface, noise_variance: float = 0.1) -> "VaryingNoise":
+    def create(cls, surface: Surface, noise_variance: float = 0.1, believed: float | None = None) -> "VaryingNoise":
         """With this σ² to begin with.
 
         Parameters
@@ -138,18 +148,20 @@ class VaryingNoise(Certain, Likelihood):
             g, with one output.
         noise_variance : float, default=0.1
             σ², positive.
+        believed : float, default=None
+            The median of σ² a priori; None: nothing is believed of it.
         """
-        return cls(ConstantNoise.create(noise_variance).log_noise_variance, surface)
+        return cls(_log(noise_variance), surface, believed=believed)
 
     @property
     def noise_variance(self) -> Float[Array, ""]:
         return jnp.exp(wide(self.log_noise_variance))
 
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
-        return dataclasses.replace(self, log_noise_variance=jnp.asarray(np.float64(np.log(noise_variance))))
+        return dataclasses.replace(self, log_noise_variance=_log(noise_variance))
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
 
     def penalty(self) -> Float[Array, ""]:
-        return self.surface.penalty() + _surprise(self.log_noise_variance, self.believed)
+        return self.surface.penalty() + _doubt(self.log_noise_variance, self.believed)

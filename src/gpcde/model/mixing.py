@@ -10,7 +10,7 @@ prediction also asks what the uncertainty of P adds to the variance of the outpu
 """
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +19,8 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..runtime.files import check_positive
+from ..runtime.precision import as_array
 from .gaussians import diagonal_kl
 from .inputs import AnyArray, Numbers
 from .kernels import Matern52
@@ -98,8 +100,8 @@ class Mixing(Part):
         """A natural-gradient step for q(P) is due after this many steps; 0: never, Adam does it."""
         return 0
 
-    def natural_step(self, gradient: "Mixing", gamma: Float[Array, ""] | float) -> "Mixing":
-        """q(P) after a natural-gradient step of size γ, from the bound's derivatives by the fields of this part."""
+    def natural_step(self, gradient: Any, gamma: Float[Array, ""] | float) -> "Mixing":
+        """q(P) after a natural-gradient step of size γ, from the bound's derivatives: a part of this class of them."""
         return self
 
 
@@ -126,6 +128,10 @@ class Identity(_Known):
     """
 
     dim: int = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "dim")
 
     @property
     def uniform(self) -> float:
@@ -193,6 +199,10 @@ class PointMixing(_Known, MatrixMixing):
     learn: bool = eqx.field(static=True, default=True)
     precision: float = eqx.field(static=True, default=1.0)
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "precision")
+
     @classmethod
     def create(cls, start: Numbers, learn: bool = True, precision: float = 1.0) -> "PointMixing":
         """P at its start.
@@ -206,7 +216,8 @@ class PointMixing(_Known, MatrixMixing):
         precision : float, default=1.0
             The precision of P a priori.
         """
-        return cls(jnp.asarray(start), jnp.asarray(start), learn, precision)
+        mean = as_array(start)
+        return cls(mean, mean, learn, precision)
 
     @property
     def expected(self) -> Float[AnyArray, "D L"]:
@@ -262,7 +273,7 @@ class GaussianMixing(MatrixMixing):
         scale : float, default=0.03
             The standard deviation of p(P), where learning starts.
         """
-        mean = jnp.asarray(start)
+        mean = as_array(start)
         return cls(mean, jnp.full(mean.shape, jnp.log(std)), mean, jnp.asarray(jnp.log(scale)))
 
     @property
@@ -341,6 +352,14 @@ class ConjugateMixing(MatrixMixing):
     eigen: tuple[Float[Array, " L"], Float[Array, "L L"]]
     every: int = eqx.field(static=True)
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "every")
+        for name in ("covariance", "second"):
+            square = getattr(self, name)
+            if not jnp.allclose(square, square.T, rtol=1e-6, atol=1e-9) or (jnp.diagonal(square) < 0).any():
+                raise ValueError(f"ConjugateMixing.{name} must be symmetric, with a diagonal that is not negative")
+
     @property
     def period(self) -> int:
         return self.every
@@ -356,7 +375,7 @@ class ConjugateMixing(MatrixMixing):
         scale : float, default=0.3
             The standard deviation of p(P) in units of the start's root mean square, where learning starts.
         """
-        mean = jnp.asarray(start)
+        mean = as_array(start)
         spread = scale * jnp.sqrt(jnp.mean(mean**2))
         covariance = spread**2 * jnp.eye(mean.shape[1], dtype=mean.dtype)
         return cls.of(mean, covariance, mean, jnp.log(spread), max(1, mean.shape[1] // 40))
@@ -428,8 +447,7 @@ class ConjugateMixing(MatrixMixing):
         spread = spread + variance @ ((turn.T @ self.covariance) * turn.T).sum(1)
         return spread[..., None], spread
 
-    def natural_step(self, gradient: Mixing, gamma: Float[Array, ""] | float) -> "ConjugateMixing":
-        assert isinstance(gradient, ConjugateMixing)
+    def natural_step(self, gradient: Any, gamma: Float[Array, ""] | float) -> "ConjugateMixing":
         outputs, count = self.shape
         weak = jnp.exp(-2 * self.log_scale)
         data = -(gradient.second + gradient.second.T)  # F/σ²

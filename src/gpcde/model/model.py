@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..runtime.files import Stored
+from ..runtime.files import Stored, check_positive
 from ..runtime.precision import require_wide, wide
 from .input_maps import InputMap
 from .inputs import Inputs
@@ -93,6 +93,10 @@ class Model(Stored):
         if self.inducing_points.shape[1] != width:
             raise ValueError(f"inducing_points have {self.inducing_points.shape[1]} columns; the map gives {width}")
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "jitter", least=0)
+
     @classmethod
     def upgraded(cls, fields: dict[str, Any], written: int) -> dict[str, Any]:
         """The fields of a model in a file of format 1, which had one σ² and no other prior than N(0, I)."""
@@ -123,13 +127,17 @@ class Model(Stored):
         gram = gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
         return jax.scipy.linalg.block_diag(gram, jnp.eye(self.trend.width)) if self.trend.width else gram
 
+    def trend_rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
+        """t(c), in the widest float."""
+        return wide(self.trend).rows(wide(left))
+
     def with_trend(
         self, rows: Float[Array, "n k M"], diag: Float[Array, "n k"], left: Float[Array, "n b"]
     ) -> tuple[Float[Array, "n k T"], Float[Array, "n k"]]:
         """The covariances of f(h) with u and with itself, from those of the kernel."""
         if not self.trend.width:
             return rows, diag
-        more = wide(self.trend).rows(wide(left))[:, None]
+        more = self.trend_rows(left)[:, None]
         shape = (len(left), rows.shape[1], more.shape[2])
         return jnp.concatenate([rows, jnp.broadcast_to(more, shape)], axis=2), diag + jnp.sum(more**2, axis=2)
 
@@ -157,7 +165,7 @@ def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k 
     rows_x, rows_w = pair[0](left, z[:, :split]), pair[1](right[0], z[:, split:])
     rows_x, rows_w, diag = wide((rows_x, rows_w, pair[0].diag(left)[:, None] * pair[1].diag(right[0])))
     if model.trend.width:
-        more = wide(model.trend).rows(wide(left))
+        more = model.trend_rows(left)
         rows_x = jnp.concatenate([rows_x, more], axis=1)
         rows_w = jnp.concatenate([rows_w, jnp.ones((len(rows_w), more.shape[1]))], axis=1)
         diag = diag + jnp.sum(more**2, axis=1, keepdims=True)

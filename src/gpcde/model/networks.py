@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..runtime.files import Stored
+from ..runtime.precision import on_device
 from ..runtime.randomness import entropy
 
 
@@ -23,6 +24,13 @@ class MLP(Stored):
 
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
+
+    def check_values(self) -> None:
+        super().check_values()
+        shapes, widths = [w.shape for w in self.weights], [len(b) for b in self.biases]
+        ends = [shape[1] for shape in shapes]
+        if not shapes or ends != widths or ends[:-1] != [shape[0] for shape in shapes[1:]]:
+            raise ValueError(f"a network's layers do not fit each other: weights {shapes}, biases {widths}")
 
     @classmethod
     def create(cls, key: PRNGKeyArray, sizes: tuple[int, ...], last_scale: float = 1.0) -> "MLP":
@@ -41,10 +49,10 @@ class MLP(Stored):
         rng = np.random.default_rng(entropy(key))  # NumPy's: nothing to compile
         scales = [1.0] * (len(shapes) - 1) + [last_scale]
         weights = tuple(
-            jnp.asarray(scale * (2 / (i + o)) ** 0.5 * rng.standard_normal((i, o)))
+            on_device(scale * (2 / (i + o)) ** 0.5 * rng.standard_normal((i, o)))
             for scale, (i, o) in zip(scales, shapes, strict=True)
         )
-        return cls(weights, tuple(jnp.asarray(np.zeros(o)) for _, o in shapes))
+        return cls(weights, tuple(on_device(np.zeros(o)) for _, o in shapes))
 
     def after_first(self, product: Float[Array, "*n h"]) -> Float[Array, "*n out"]:
         """The output, given the product W_1 h of the first layer, which the caller may know how to do cheaply."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..runtime.files import Stored
+from ..runtime.files import Stored, check_positive
 from .inputs import Inputs, linear
 from .networks import MLP
 
@@ -55,6 +55,10 @@ class Surface(Stored):
     precision: float = eqx.field(static=True)
 
     HIDDEN: ClassVar[tuple[int, ...]] = (32,)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "outputs", "precision")
 
     @classmethod
     def create(

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..runtime.files import check_positive
+from ..runtime.precision import on_device
+from .gaussians import surprise
 from .part import Certain
-
-FIRM = 1.0
-"""The precision of log v a priori."""
 
 
 class Trend(Certain):
@@ -46,7 +46,7 @@ class NoTrend(Trend):
 
 
 class LinearTrend(Trend):
-    """t(c) = √(v / D_c) c, log v normal a priori.
+    """t(c) = √(v / D_c) c, log v ~ N(0, 1) a priori.
 
     Parameters
     ----------
@@ -59,6 +59,10 @@ class LinearTrend(Trend):
     dim: int = eqx.field(static=True)
     log_variance: Float[Array, ""]
 
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "dim", least=0)
+
     @classmethod
     def create(cls, dim: int, variance: float = 1.0) -> "LinearTrend":
         """Of `dim` columns.
@@ -70,7 +74,7 @@ class LinearTrend(Trend):
         variance : float, default=1.0
             v, positive.
         """
-        return cls(dim, jnp.asarray(np.float64(np.log(variance))))
+        return cls(dim, on_device(np.log(variance)))
 
     @property
     def width(self) -> int:
@@ -81,4 +85,4 @@ class LinearTrend(Trend):
 
     def penalty(self) -> Float[Array, ""]:
         """Minus the log prior of log v, a constant apart."""
-        return 0.5 * FIRM * self.log_variance**2
+        return surprise(self.log_variance, 1.0, 1.0)

@@ -4,7 +4,8 @@ free-form   q(w) ∝ exp(E_q(f) log p(y|x, w, f)) p(w|x), on nodes
 Gaussian    N(μ, Σ), from the recognition network, or by climbing the bound with everything else held fixed
 """
 
-import jax
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -13,7 +14,7 @@ from ..inference.posterior import VariationalPosterior
 from ..model.inputs import AnyArray, Inputs
 from ..model.latents import LatentPosterior
 from ..model.model import Model
-from ..runtime.blocks import in_blocks
+from ..runtime.blocks import by_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope
 
@@ -40,10 +41,15 @@ def infer(model: Model, posterior: VariationalPosterior, x: Inputs, y: Float[np.
         A row for each data point.
     """
     with scope():
-        blocks = [(_infer(model, posterior, *part), n) for part, n in in_blocks((x, y), ROWS_AT_ONCE)]
-    parts = [jax.tree.map(np.asarray, part)._replace(nodes=None) for part, _ in blocks]
-    joined = jax.tree.map(lambda *a: np.concatenate([b[:n] for b, (_, n) in zip(a, blocks, strict=True)]), *parts)
-    nodes = blocks[0][0].nodes
+        nodes = None
+
+        def infer_block(*part: Any) -> LatentPosterior:
+            nonlocal nodes
+            answer = _infer(model, posterior, *part)
+            nodes = answer.nodes  # the same for all rows
+            return answer._replace(nodes=None)
+
+        joined = by_blocks(infer_block, (x, y), ROWS_AT_ONCE)
     return joined._replace(nodes=None if nodes is None else np.asarray(nodes))
 
 

@@ -57,20 +57,57 @@ class Path(eqx.Module):
     correction: Float[Array, "M L"]
     directions: Directions | None
 
-    def functions(self, x: Inputs, w: Float[Array, "k d"]) -> Float[Array, "n k L"]:
-        """f at every x and w."""
+    def functions(
+        self, x: Inputs, w: Float[Array, "k d"], waves: Float[Array, "G k L"] | None = None
+    ) -> Float[Array, "n k L"]:
+        """f at every x and w; quicker with what `waves` says of these w."""
         model, x = self.model, self.model.cast(x)
         context = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.draw_dim)))
-        h = model.input_map.join(context, w[None])
-        n, k, width = h.shape
-        flat = h.reshape(n * k, width)
-        f = (_features(flat, self.frequencies) @ self.weights).reshape(n, k, -1)
+        if waves is None:
+            h = model.input_map.join(context, w[None])
+            n, k, width = h.shape
+            flat = h.reshape(n * k, width)
+            f = (_features(flat, self.frequencies) @ self.weights).reshape(n, k, -1)
+        else:
+            left, _ = model.input_map.halves(context, w[None])
+            known = _features(left, self.frequencies[: left.shape[1]]).astype(waves.dtype)
+            f = (known @ waves.reshape(len(waves), -1)).reshape(-1, *waves.shape[1:])
         return f + kernel_rows(model, context, w[None])[0] @ self.correction
+
+    def waves(self, w: Float[Array, "k d"]) -> Float[Array, "G k L"] | None:
+        """All that φ(h)ᵀ ω needs of these w, once for every x: its coefficients of the features of the left of h.
+
+        cos(a + b) ω + sin(a + b) ω' = cos a (cos b ω + sin b ω') + sin a (cos b ω' - sin b ω), a of the left, b of the
+        right of h. None where the right of h depends on x too.
+        """
+        input_map = self.model.input_map
+        left, right = input_map.halves(jnp.zeros((2, input_map.context_dim)), w[None])
+        if right.shape[0] != 1:
+            return None
+        cos, sin = jnp.split(_features(right[0], self.frequencies[left.shape[1] :]).T[..., None], 2)
+        first, second = jnp.split(self.weights[:, None], 2)
+        return jnp.concatenate([cos * first + sin * second, cos * second - sin * first])
+
+    def mixture(self, x: Inputs, nodes: Nodes, waves: Float[Array, "G k L"] | None = None) -> Mixture:
+        """p(y|x, f) of some rows, to be compiled; quicker with what `waves` says of these nodes."""
+        model, x = self.model, self.model.cast(x)
+        w = jnp.asarray(nodes.w)[None]
+        f = self.functions(x, w[0], waves)
+        noise = model.noise_variance * jnp.exp(model.likelihood.log_scale(x, w))
+        log_weight = model.prior.log_weights(x, w, jnp.asarray(nodes.log_weight)[None])
+        if self.directions is None:
+            return Mixture(log_weight, f, jnp.broadcast_to(noise[..., None], (*f.shape[:2], 1)), None, noise)
+        basis, scale, right = self.directions
+        spread = jnp.broadcast_to(noise, f.shape[:2])
+        return Mixture(log_weight, f @ right.T * scale, spread[..., None], basis, spread)
+
+    def nodes(self) -> Nodes:
+        """Which latents the densities are mixtures over: without the spread of f they are narrower, so more of them."""
+        return Nodes.for_model(self.model, 4 * LINE - 3, 2 * CLOUD, uncertain=False)
 
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
-        # without the spread of f the components are narrower: more of them
-        nodes = Nodes.for_model(self.model, 4 * LINE - 3, 2 * CLOUD, uncertain=False)
+        nodes = self.nodes()
         most = max(1, PAIRS_AT_ONCE // len(nodes.w))
         with scope():
             blocks = [(_along(self, part, nodes).components(), n) for part, n in in_blocks(x, most)]
@@ -124,14 +161,4 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
 
 @compiled
 def _along(path: Path, x: Inputs, nodes: Nodes) -> Mixture:
-    """p(y|x, f) of some rows."""
-    model, x = path.model, path.model.cast(x)
-    w = jnp.asarray(nodes.w)[None]
-    f = path.functions(x, w[0])
-    noise = model.noise_variance * jnp.exp(model.likelihood.log_scale(x, w))
-    log_weight = model.prior.log_weights(x, w, jnp.asarray(nodes.log_weight)[None])
-    if path.directions is None:
-        return Mixture(log_weight, f, jnp.broadcast_to(noise[..., None], (*f.shape[:2], 1)), None, noise)
-    basis, scale, right = path.directions
-    spread = jnp.broadcast_to(noise, f.shape[:2])
-    return Mixture(log_weight, f @ right.T * scale, spread[..., None], basis, spread)
+    return path.mixture(x, nodes)

@@ -9,6 +9,7 @@ With an uncertain P, p(y|x,w) is no Gaussian any more; it is replaced by the Gau
 along the columns of U, and one variance outside them (`Mixing.own_variance`).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -23,10 +24,10 @@ from ..inference.posterior import FunctionMoments, VariationalPosterior
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs
 from ..model.mixing import Directions
-from ..model.model import Factors, Model, kernel_rows, separated
-from ..runtime.blocks import in_blocks
+from ..model.model import Model, kernel_rows, separated
+from ..runtime.blocks import by_blocks, in_blocks
 from ..runtime.compilation import compiled
-from ..runtime.precision import scope, wide
+from ..runtime.precision import on_device, scope, wide
 from .nodes import Nodes
 
 PAIRS_AT_ONCE = 2**20
@@ -144,12 +145,12 @@ class Predictor(eqx.Module):
             The latents that a prediction is a mixture over; None: chosen for the model.
         """
         with scope():
-            return _predictor(model, posterior, jax.tree.map(jnp.asarray, nodes or Nodes.for_model(model)))
+            return _predictor(model, posterior, on_device(nodes or Nodes.for_model(model)))
 
     def mixture(self, x: Inputs) -> Mixture:
         """p(y|x) of some rows, all at once."""
         with scope():
-            return _mixture(self, jax.tree.map(jnp.asarray, x))
+            return _mixture(self, on_device(x))
 
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, block by block, as NumPy arrays."""
@@ -160,8 +161,7 @@ class Predictor(eqx.Module):
     def log_density(self, x: Inputs, y: Float[AnyArray, "n D"]) -> Float[np.ndarray, " n"]:
         """log p(y_n|x_n) of any number of rows, block by block: no mixture is kept."""
         with scope():
-            blocks = [_log_density(self, *part)[:n] for part, n in in_blocks((x, np.asarray(y)), self._rows_at_once())]
-        return np.concatenate([np.asarray(block) for block in blocks])
+            return by_blocks(partial(_log_density, self), (x, np.asarray(y)), self._rows_at_once())
 
     def log_likelihood(
         self,
@@ -228,12 +228,9 @@ class Predictor(eqx.Module):
 
     def _separates(self) -> bool:
         """Whether kernel rows are products of a factor of x and one of w (see `separated`)."""
-        w = jnp.asarray(self.nodes.w)[None]
-
-        def factors(model: Model) -> Factors | None:
-            return separated(model, jnp.zeros((2, model.input_map.context_dim)), w)
-
-        return jax.eval_shape(factors, self.model) is not None
+        model, w = self.model, jnp.asarray(self.nodes.w)[None]
+        left, right = model.input_map.halves(jnp.zeros((2, model.input_map.context_dim)), w)
+        return right.shape[0] == 1 and model.kernel.separate(left.shape[1]) is not None
 
     def _rows_at_once(self) -> int:
         """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""

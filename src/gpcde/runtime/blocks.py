@@ -1,12 +1,31 @@
-"""Rows in blocks: of one size, a power of two, so that few shapes are compiled and memory stays bounded."""
+"""Rows in blocks, and rows padded to few sizes: so that few programs are compiled, and memory stays bounded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 T = TypeVar("T")
+
+
+LEAST = 16
+
+
+def rung(rows: int) -> int:
+    """The least size of a short ladder, 16, 24, 32, 48, 64, ..., that has room for that many rows."""
+    power = 1 << (max(rows, LEAST) - 1).bit_length()
+    return power * 3 // 4 if max(rows, LEAST) <= power * 3 // 4 else power
+
+
+def padded(rows: T, size: int) -> T:
+    """A tree of arrays with a row each, brought to that many rows: the last one repeats."""
+
+    def longer(a: Any) -> np.ndarray:
+        a = np.asarray(a)
+        return np.concatenate([a, np.repeat(a[-1:], size - len(a), axis=0)])
+
+    return jax.tree.map(longer, rows)
 
 
 def in_blocks(rows: T, most: int) -> Iterator[tuple[T, int]]:
@@ -22,9 +41,22 @@ def in_blocks(rows: T, most: int) -> Iterator[tuple[T, int]]:
     total = len(jax.tree.leaves(rows)[0])
     size = min(1 << (max(1, most).bit_length() - 1), 1 << max(total - 1, 0).bit_length())
     for begin in range(0, total, size):
-        index = np.minimum(np.arange(begin, begin + size), total - 1)
+        rest = min(size, total - begin)
 
-        def some(a: Any, index: np.ndarray = index) -> Any:
-            return a[index]
+        def some(a: Any, begin: int = begin, rest: int = rest) -> Any:
+            return a[begin : begin + rest]
 
-        yield jax.tree.map(some, rows), min(size, total - begin)
+        part = jax.tree.map(some, rows)
+        yield part if rest == size else padded(part, size), rest
+
+
+def by_blocks(function: Callable[..., Any], rows: tuple[Any, ...], most: int) -> Any:
+    """What a compiled function makes of rows, its arguments, block by block: joined, as NumPy arrays."""
+
+    def joined(*parts: Any) -> np.ndarray:
+        return np.concatenate(parts)
+
+    results = []
+    for part, count in in_blocks(rows, most):
+        results.append(jax.tree.map(lambda a, count=count: np.asarray(a)[:count], function(*part)))
+    return jax.tree.map(joined, *results)

@@ -1,23 +1,34 @@
-"""jax.jit for the hot functions, with the compiler options that suit many small kernels on a CPU.
+"""Compiled functions: each program is compiled once for its shapes, and kept, in memory and on disk (`programs`).
 
-XLA's newer fusion emitters take twice the time and 250 MB more to compile a training step, and gain nothing on it.
-The option is passed with each function, so the user's configuration stays as it is; a compiler that does not know
-it compiles without.
+The compiler's options suit many small kernels on a CPU. XLA's newer fusion emitters take twice the time and 250 MB more
+to compile a training step, and LLVM's last optimisations half of the rest, and they gain nothing on it. The options are
+passed with each function, so the user's configuration stays as it is; a compiler that does not know them compiles
+without.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, wraps
+from threading import Lock
 from typing import Any, TypeVar
 
 import jax
 
+from .programs import Signature, fetch, keep
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_WISHED = {"xla_cpu_use_fusion_emitters": False}
+_WISHED = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+
+MOST_PROGRAMS = 128
+"""How many programs a process holds; the one not used for longest is dropped, since thousands exhaust memory maps."""
+
+_programs: OrderedDict[Signature, jax.stages.Compiled] = OrderedDict()
+_lock = Lock()
 
 
 @cache
-def _options() -> dict[str, bool]:
+def _options() -> dict[str, bool | int]:
     if jax.default_backend() != "cpu":
         return {}
     try:
@@ -36,6 +47,29 @@ def compiled(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        return jitted()(*args)
+        leaves, tree = jax.tree.flatten(args)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return jitted()(*args)
+        signature = Signature.of(function, leaves, tree)
+        with _lock:
+            program = _programs.get(signature)
+        if program is None:
+            program = fetch(signature, args)
+        if program is None:
+            program = jitted().lower(*args).compile()
+            keep(signature, args, program)
+        with _lock:
+            _programs[signature] = program
+            _programs.move_to_end(signature)
+            while len(_programs) > MOST_PROGRAMS:
+                _programs.popitem(last=False)
+        return program(*args)
 
     return call  # type: ignore[return-value]
+
+
+def drop_programs() -> None:
+    """Forget what was compiled in this process."""
+    with _lock:
+        _programs.clear()
+    jax.clear_caches()

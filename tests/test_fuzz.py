@@ -1,0 +1,191 @@
+"""Files and tables from strangers: 2,000 mutants (`python tests/fuzz.py` makes more), and what hypothesis thinks of."""
+
+import json
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fuzz
+import gpcde
+from fuzz import File
+from gpcde import FileError, LinearGaussian
+from gpcde.runtime.files import read, write
+from small import fitted, rows
+
+X, Y = rows()
+QUIETLY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def test_mutants_are_refused_or_answer_and_run_nothing() -> None:
+    """In a process of their own, where no type checker helps."""
+    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "2000", "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert sum(found.values()) == 2000
+    assert found["refused"] > 1500
+    assert found["answers"] > 20
+
+
+@QUIETLY
+@given(content=st.binary(max_size=300), length=st.integers(0, 2**64 - 1))
+def test_no_bytes_are_read_as_a_model(content: bytes, length: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes"
+    for start in (b"", struct.pack("<Q", length), struct.pack("<Q", len(content))):
+        path.write_bytes(start + content)
+        with pytest.raises(FileError):
+            gpcde.load(path)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4) | st.tuples(inner, inner),
+    max_leaves=20,
+)
+
+
+@QUIETLY
+@given(value=PLAIN)
+def test_any_plain_value_is_read_as_it_was_written(value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "plain"
+    write(path, "kind", value)
+    assert read(path) == ("kind", value)
+
+
+CELLS = st.one_of(
+    st.floats(), st.integers(-(10**20), 10**20), st.text(max_size=3), st.none(), st.booleans(), st.just(pd.NA)
+)
+
+
+@QUIETLY
+@given(
+    data=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=0, max_size=8),
+    framed=st.booleans(),
+    names=st.lists(st.text(max_size=2), min_size=2, max_size=2),
+)
+def test_any_table_is_learnt_from_or_refused_with_a_reason(data: Any, framed: bool, names: list[str]) -> None:
+    table: Any = [row[:2] for row in data]
+    table = pd.DataFrame(table, columns=names) if framed and data else table
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = LinearGaussian().fit(table, [row[2] for row in data])
+            mean = model.predict(table)
+        except (ValueError, TypeError):
+            return
+    assert np.isfinite(mean).all()
+
+
+# what is asked of a file before anything is made of it
+
+
+def linear(tmp_path: Path) -> tuple[Path, File]:
+    LinearGaussian().fit(X, Y).save(tmp_path / "model")
+    return tmp_path / "model", File(tmp_path / "model")
+
+
+def test_a_small_file_takes_little_memory_and_time(tmp_path: Path) -> None:
+    """3,000 references to one array, of a megabyte; it once took 3 GB."""
+    big = np.zeros(2**17)
+    write(tmp_path / "file", "kind", {"a": [big]})
+    file = File(tmp_path / "file")
+    array = file.description["value"]["dict"]["a"][0]
+    file.description["value"]["dict"]["a"] = [array] * 3000
+    (tmp_path / "file").write_bytes(file.sealed())
+    began = time.process_time()
+    tracemalloc.start()
+    with pytest.raises(FileError, match="missing, or used twice"):
+        read(tmp_path / "file")
+    assert tracemalloc.get_traced_memory()[1] < 10 * big.nbytes
+    tracemalloc.stop()
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ("[" * 500 + "]" * 500, "more than 64 parts within one another"),
+        ("[" * 10**6, "more than 64 parts within one another|more than 1048576 values"),
+        ("[" + "0," * 2**21 + "0]", "more than 1048576 values"),
+        ('{"kind": "a", "value": NaN}', "NaN is no number"),
+        ('{"kind": "a", "value": ' + "1" * 5000 + "}", "does not fit"),
+        ('{"kind": "a", "value": {"float": "1e5"}}', "'1e5' is no number"),
+    ],
+)
+def test_a_description_like_no_other_is_refused(description: str, message: str, tmp_path: Path) -> None:
+    path, file = linear(tmp_path)
+    path.write_bytes(file.sealed(description))
+    with pytest.raises(FileError, match=message):
+        gpcde.load(path)
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "0", "-1", "1e0", ""])
+def test_a_format_that_is_none_is_refused(number: str, tmp_path: Path) -> None:
+    path, file = linear(tmp_path)
+    file.metadata["gpcde"] = number
+    path.write_bytes(file.sealed())
+    with pytest.raises(FileError, match="in a newer format"):
+        gpcde.load(path)
+
+
+@pytest.mark.parametrize("key", ["gpcde", "version", "mark"])
+def test_the_digest_covers_all_of_the_header(key: str, tmp_path: Path) -> None:
+    path, file = linear(tmp_path)
+    file.metadata[key] = "2"
+    path.write_bytes(file.sealed(digest=file.metadata["digest"]))
+    with pytest.raises(FileError, match="altered after it was written"):
+        gpcde.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "number", "message"),
+    [
+        ("none", ".learnt.transform_.scale", -1.0, "OutputTransform.scale must be positive"),
+        ("none", ".learnt.features_.scale", 0.0, "Columns.scale must be positive"),
+        ("none", ".learnt.features_.location", np.nan, "Columns holds NaN or infinity"),
+        ("none", ".learnt.state_.posterior.G", np.inf, "Statistics.G holds NaN or infinity"),
+        ("none", ".learnt.state_.posterior.G", -1.0, "Statistics.G is no sum of squares"),
+        ("none", ".learnt.state_.model.likelihood.log_noise_variance", 1e4, "the logarithm of no number"),
+        ("none", ".learnt.state_.adam.mu.0.inducing_points", np.nan, "Adam's moments hold NaN or infinity"),
+        ("none", ".learnt.state_.caution", 0.0, "State.caution must be positive"),
+        ("mdn", ".learnt.network_.mlp.weights.0", np.nan, "MLP.weights holds NaN or infinity"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_part_by_part(
+    name: str, place: str, number: float, message: str, tmp_path: Path
+) -> None:
+    fitted(name)[0].save(tmp_path / "model")
+    file = File(tmp_path / "model")
+    file.arrays[place] = file.arrays[place].copy()
+    file.arrays[place].reshape(-1)[0] = number
+    (tmp_path / "model").write_bytes(file.sealed())
+    with pytest.raises(FileError, match=message):
+        gpcde.load(tmp_path / "model")
+
+
+def test_what_a_file_says_of_runs_and_paths_is_not_heard(tmp_path: Path) -> None:
+    """A model of a stranger whose next `fit` would write over a file of the user's."""
+    model, X, y = fitted("none")
+    model.save(tmp_path / "model")
+    file = File(tmp_path / "model")
+    params = file.description["value"]["dict"]["params"]["dict"]
+    assert not {"checkpoint", "warm_start", "callbacks", "verbose"} & set(params)
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    params.update(checkpoint=str(precious), warm_start=True, verbose=True)
+    (tmp_path / "model").write_bytes(file.sealed())
+    again = gpcde.load(tmp_path / "model")
+    assert (again.checkpoint, again.warm_start, again.verbose) == (None, False, None)
+    again.fit(X, y)
+    assert precious.read_text() == "mine"
