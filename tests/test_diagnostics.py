@@ -1,8 +1,5 @@
-"""Calibration: what is uniform for a right density is not for a wrong one; losses against quadrature; plots."""
+"""Calibration: what is uniform for a right density is not for a wrong one; losses against quadrature."""
 
-from collections.abc import Iterator
-
-import matplotlib
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -15,8 +12,6 @@ from gpcde import (
     coverage,
     hpd_pit,
     pit,
-    plot_coverage,
-    plot_pit,
     uniformity,
 )
 from gpcde.density.components import Components
@@ -149,34 +144,3 @@ def test_transformed_outputs_have_no_such_loss() -> None:
     )
     with pytest.raises(ValueError, match="∫ p² dy has a closed form where y is not transformed"):
         cde_loss(density, [1.0, 2.0])
-
-
-# plots
-
-
-@pytest.fixture
-def pyplot() -> Iterator[object]:
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    yield plt
-    plt.close("all")
-
-
-def test_the_histogram_of_the_pit(pyplot: object) -> None:
-    """Bars of a density, with the band that holds 95 % of them."""
-    values = np.random.default_rng(0).random((50, 2))
-    ax = plot_pit(values, bins=5)
-    heights = [patch.get_height() for patch in ax.containers[0]]
-    np.testing.assert_allclose(heights, np.histogram(values, 5, (0, 1), density=True)[0])
-    assert "p = " in ax.get_title()
-    assert plot_pit(values, ax=ax) is ax
-
-
-def test_the_curve_of_coverage(pyplot: object) -> None:
-    curve = Coverage(np.array([0.2, 0.8]), np.array([0.3, 0.9]))
-    ax = plot_coverage(curve, color="red")
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.2, 0.3], [0.8, 0.9]])
-    assert ax.lines[1].get_color() == "red"
-    assert ax.get_title() == "error 0.100"
-    assert plot_coverage(curve, ax) is ax

@@ -1,4 +1,4 @@
-"""Whether a density can be believed: its calibration, as numbers and as plots.
+"""Whether a density can be believed: its calibration, as numbers (`gpcde.plots` draws them).
 
 pit        F(y_n|x_n) of each output: uniform where the model is right
 hpd_pit    P(p(Y|x_n) >= p(y_n|x_n)): the level of the smallest region that holds y_n; uniform too, joint over outputs
@@ -6,7 +6,7 @@ coverage   how often the regions of level α hold y_n, against α
 cde_loss   mean_n ∫ p(y|x_n)² dy - 2 p(y_n|x_n): the squared error of the density itself, a constant apart
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -14,10 +14,6 @@ from scipy import stats
 
 from ..density.conditional import ConditionalDensity
 from ..model.inputs import Numbers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 TOGETHER = 50
 """How many draws of a row are looked at together."""
@@ -203,62 +199,3 @@ def cde_loss(density: ConditionalDensity, y: Numbers) -> Float[np.ndarray, " n"]
         The loss of each row.
     """
     return density.integrated_square() - 2 * density.pdf(y)
-
-
-def plot_pit(values: Float[np.ndarray, "*n"], bins: int = 10, ax: "Axes | None" = None) -> "Axes":
-    """The histogram of PIT values, with the band where 95 % of the bars of a right model lie.
-
-    Parameters
-    ----------
-    values : array
-        PIT values, of any shape.
-    bins : int, default=10
-        How many bars.
-    ax : matplotlib Axes, default=None
-        Where to draw; None: a new figure.
-
-    Returns
-    -------
-    matplotlib Axes
-        What was drawn on.
-    """
-    ax = _axes(ax)
-    flat = np.ravel(values)
-    low, high = stats.binom.ppf([0.025, 0.975], len(flat), 1 / bins) * bins / len(flat)
-    ax.hist(flat, bins=bins, range=(0, 1), density=True, alpha=0.7)
-    ax.axhspan(low, high, color="k", alpha=0.15, lw=0)
-    ax.axhline(1, color="k", lw=0.8)
-    ax.set(xlabel="PIT", ylabel="density", xlim=(0, 1), title=f"p = {uniformity(flat).p_value:.2g}")
-    return ax
-
-
-def plot_coverage(curve: Coverage, ax: "Axes | None" = None, **style: Any) -> "Axes":
-    """Observed against nominal coverage.
-
-    Parameters
-    ----------
-    curve : Coverage
-        What `coverage` answered.
-    ax : matplotlib Axes, default=None
-        Where to draw; None: a new figure.
-    **style
-        Of the line, as matplotlib's plot takes it.
-
-    Returns
-    -------
-    matplotlib Axes
-        What was drawn on.
-    """
-    ax = _axes(ax)
-    ax.plot([0, 1], [0, 1], "k--", lw=0.8)
-    ax.plot(curve.levels, curve.observed, "o-", ms=3, **style)
-    ax.set(xlabel="level", ylabel="observed", xlim=(0, 1), ylim=(0, 1), title=f"error {curve.error:.3f}")
-    return ax
-
-
-def _axes(ax: "Axes | None") -> "Axes":
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(layout="constrained")[1]

@@ -1,0 +1,79 @@
+"""Densities drawn from what a model believes, kept for quick answers at one x after another.
+
+The draws are those of `sample_densities`, made once. At one x most of a draw's cost are the random features at its
+nodes of w; where the map leaves w as it is, they are computed once for all x (`Path.waves`).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..density.components import Components
+from ..estimators.gpcde import GPCDE
+from ..model.inputs import Inputs
+from ..prediction.nodes import Nodes
+from ..prediction.paths import Path, draw_path
+from ..prediction.predictor import Mixture
+from ..runtime.compilation import compiled
+from ..runtime.precision import scope
+
+DRAWS, FEW_DRAWS, KEPT = 32, 12, 2**25
+"""How many draws there are, how many where each takes long, and how many numbers of them may be kept in memory."""
+
+
+class Draws:
+    """Some draws of the density at every x.
+
+    Parameters
+    ----------
+    model : GPCDE
+        Trained, its kernel stationary or a product of such.
+
+    Attributes
+    ----------
+    quick : bool
+        Whether they can be had at every move of a slider.
+    """
+
+    def __init__(self, model: GPCDE) -> None:
+        state = model.state_
+        with scope():
+            keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(DRAWS)]
+            first = draw_path(keys[0], state.model, state.posterior)
+            self.nodes = first.nodes()
+            size = len(self.nodes.w) * first.weights.size
+            waves = _waves(first, self.nodes) if DRAWS * size <= KEPT else None
+            self.quick = waves is not None or len(self.nodes.w) == 1
+            count = DRAWS if self.quick else FEW_DRAWS
+            paths = [first, *(draw_path(key, state.model, state.posterior) for key in keys[1:count])]
+            self.paths: Path = jax.tree.map(_stacked, *paths)
+            self.waves = None if waves is None else _stacked(*(_waves(path, self.nodes) for path in paths))
+
+    def components(self, x: Inputs) -> Components:
+        """The densities at one x, a row for each draw, in standard units."""
+        with scope():
+            drawn = jax.tree.map(np.asarray, _drawn(self.paths, self.waves, x, self.nodes))
+        plain = drawn.log_weight[:, 0], drawn.mean[:, 0], drawn.variance[:, 0]
+        return (
+            Components(*plain) if drawn.basis is None else Components(*plain, drawn.basis[:, None], drawn.outside[:, 0])
+        )
+
+
+def _stacked(*leaves: Any) -> Array:
+    return jnp.asarray(np.stack(leaves))
+
+
+@compiled
+def _waves(path: Path, nodes: Nodes) -> Float[Array, "G k L"] | None:
+    """In single precision, which is as good as the features are."""
+    waves = path.waves(jnp.asarray(nodes.w))
+    return None if waves is None else waves.astype(jnp.float32)
+
+
+@compiled
+def _drawn(paths: Path, waves: Float[Array, "s G k L"] | None, x: Inputs, nodes: Nodes) -> Mixture:
+    """p(y|x, f) at one x, of every path."""
+    return jax.lax.map(lambda one: one[0].mixture(x, nodes, one[1]), (paths, waves))
