@@ -1,12 +1,13 @@
 """The demo learns both branches: better than a Gaussian at each x, not better than the truth."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpcde import demo
+from gpcde import cli, demo
 
 
 def test_demo_scores_lie_between_gp_regression_and_the_truth(
@@ -14,10 +15,20 @@ def test_demo_scores_lie_between_gp_regression_and_the_truth(
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     demo.main(tmp_path / "demo.png")
-    lines = [line.rsplit(None, 1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    score = {name.strip(): float(value) for name, value in lines}
+    said = capsys.readouterr().out
+    score = {name: float(value) for name, value in re.findall(r"^  (\S.*?) +(-?\d+\.\d+)$", said, re.MULTILINE)}
     assert score["GP regression"] + 0.4 < score["GP-CDE"] < score["the truth"]
     assert (tmp_path / "demo.png").stat().st_size > 10_000
+    picture, tries, *commands = said.splitlines()[-5:]
+    assert picture == f"The picture: {tmp_path / 'demo.png'}"
+    assert tries == "Now try:"
+    words = [shlex.split(command)[1:] for command in commands]
+    assert [word[0] for word in words] == ["explore", "predict", "compare"]
+    for word in words[1:]:  # all but the page in the browser, as far as they are quick
+        assert cli.main([*word, "--models", "linear,kde"] if word[0] == "compare" else word) == 0
+    answers, best, *_ = capsys.readouterr().out.split("| model")
+    assert answers.startswith("x,y,y_mean,y_hdr90_low1,y_hdr90_high1,y_hdr90_low2,y_hdr90_high2")
+    assert "linear" in best
 
 
 def test_the_readme_example_runs_and_finds_two_branches(

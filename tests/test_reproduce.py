@@ -281,17 +281,18 @@ def test_killed_it_keeps_what_is_done_leaves_no_process_behind_and_goes_on(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["reproduce", "nothing"], "invalid choice"),
-        (["reproduce", "uci", "--preset", "fast"], "invalid choice"),
-        (["reproduce", "uci", "--jobs", "0"], "positive integer"),
-        ([], "required"),
+        (["reproduce", "nothing"], "not one of"),
+        (["reproduce", "uci", "--preset", "fast"], "not one of"),
+        (["reproduce", "uci", "--jobs", "0"], "not in the range"),
+        ([], "Missing command"),
     ],
 )
 def test_a_wrong_word_is_said(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(arguments)
-    assert caught.value.code == 2
-    assert said in capsys.readouterr().err
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "--help says more" in error
+    assert error.count("\n") == 1
 
 
 def test_help_needs_no_jax() -> None:
@@ -299,11 +300,10 @@ def test_help_needs_no_jax() -> None:
     script = (
         "import sys, types\n"
         "package = types.ModuleType('gpcde')\n"
-        f"package.__path__ = [{str(Path(cli.__file__).parent)!r}]\n"
+        f"package.__path__ = [{str(Path(cli.__file__).parent.parent)!r}]\n"
         "sys.modules['gpcde'] = package\n"
         "from gpcde.cli import main\n"
-        "try:\n    main(['reproduce', '--help'])\n"
-        "except SystemExit as end:\n    assert end.code == 0\n"
+        "assert main(['reproduce', '--help']) == 0\n"
         "assert not {'jax', 'numpy', 'scipy'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

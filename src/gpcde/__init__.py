@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .density.conditional import ConditionalDensity
     from .density.samples import DensitySamples
     from .estimators.base import DensityEstimator, load
+    from .estimators.checkpoints import FitWarning
     from .estimators.cvae import CVAE
     from .estimators.doubtful import DataWarning
     from .estimators.flow import Flow
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from .estimators.mdn import MDN
     from .estimators.stacked import Stacked
     from .evaluation.compare import Comparison, compare
-    from .evaluation.diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, plot_coverage, plot_pit, uniformity
+    from .evaluation.diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, uniformity
     from .inference.design import Design
     from .inference.training import TrainingError
+    from .plots.calibration import plot_coverage, plot_pit
     from .runtime.files import FileError
     from .runtime.precision import scope
 
@@ -47,6 +49,7 @@ __all__ = [
     "DensitySamples",
     "Design",
     "FileError",
+    "FitWarning",
     "Flow",
     "LinearGaussian",
     "Stacked",
@@ -68,6 +71,7 @@ PLACES = {
     "density.conditional": ("ConditionalDensity",),
     "density.samples": ("DensitySamples",),
     "estimators.base": ("DensityEstimator", "load"),
+    "estimators.checkpoints": ("FitWarning",),
     "estimators.cvae": ("CVAE",),
     "estimators.doubtful": ("DataWarning",),
     "estimators.flow": ("Flow",),
@@ -78,18 +82,16 @@ PLACES = {
     "estimators.mdn": ("MDN",),
     "estimators.stacked": ("Stacked",),
     "evaluation.compare": ("Comparison", "compare"),
-    "evaluation.diagnostics": (
-        *("Coverage", "cde_loss", "coverage", "hpd_pit", "pit"),
-        *("plot_coverage", "plot_pit", "uniformity"),
-    ),
+    "evaluation.diagnostics": ("Coverage", "cde_loss", "coverage", "hpd_pit", "pit", "uniformity"),
     "inference.design": ("Design",),
     "inference.training": ("TrainingError",),
+    "plots.calibration": ("plot_coverage", "plot_pit"),
     "runtime.files": ("FileError",),
     "runtime.precision": ("scope",),
 }
 """Where the names are. A module is imported when a name of it is first asked for: `gpcde --help` waits for no JAX."""
 
-FOLDERS = ("datasets", "density", "estimators", "evaluation", "inference", "model", "prediction", "reproduce")
+FOLDERS = ("datasets", "density", "estimators", "evaluation", "inference", "model", "plots", "prediction", "reproduce")
 
 
 def __getattr__(name: str) -> Any:

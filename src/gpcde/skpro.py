@@ -9,12 +9,9 @@ one `ConditionalDensity`, which it keeps as `density`.
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from skpro.distributions.base import BaseDistribution
-from skpro.regression.base import BaseProbaRegressor
 
 from .density.components import Components, Univariate
 from .density.conditional import ConditionalDensity
@@ -22,6 +19,12 @@ from .density.transforms import OutputTransform
 from .estimators.base import DensityEstimator
 from .estimators.gpcde import GPCDE
 from .estimators.mdn import MDN
+from .runtime.extras import extra
+
+with extra("skpro"):
+    import pandas as pd
+    from skpro.distributions.base import BaseDistribution
+    from skpro.regression.base import BaseProbaRegressor
 
 
 class DensityDistribution(BaseDistribution):

@@ -1,11 +1,9 @@
 """Running units in worker processes: what is done is kept, what fails is said, what is killed goes on next time.
 
-Each worker has its own share of the cores, and JAX's compiled programs are kept on disk, so that the next process
-(and the next day's) need not compile them again.
+Each worker has its own share of the cores.
 """
 
 import concurrent.futures
-import contextlib
 import errno
 import importlib
 import multiprocessing
@@ -19,12 +17,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from ..datasets import DataError, user_cache
+from ..datasets import DataError
 from .lines import Line, append_line, read_lines
 from .units import Unit
-
-PROGRAMS = 40
-"""Units after which a worker drops its compiled programs: thousands of them exhaust the system's memory maps."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a full disk is called."""
@@ -36,7 +31,7 @@ class ReproduceError(RuntimeError):
 
 # in a worker
 
-_worker: dict[str, Any] = {"done": 0}
+_worker: dict[str, Any] = {}
 
 
 def worker_pool(jobs: int, messages: Any) -> concurrent.futures.Executor:
@@ -48,7 +43,7 @@ def worker_pool(jobs: int, messages: Any) -> concurrent.futures.Executor:
 
 
 def _begin(counter: Any, jobs: int, messages: Any) -> None:
-    """A worker's first act: its cores, and where compiled programs are kept."""
+    """A worker's first act: its cores, and who hears of it."""
     with counter.get_lock():
         place = counter.value
         counter.value += 1
@@ -56,18 +51,8 @@ def _begin(counter: Any, jobs: int, messages: Any) -> None:
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) >= jobs:
             os.sched_setaffinity(0, cores[place % jobs :: jobs])
-    _keep_programs()
     connect(messages)
     threading.Thread(target=_orphaned, args=(os.getppid(),), daemon=True).start()
-
-
-def _keep_programs() -> None:
-    """Keep compiled programs on disk, where there is a place for them."""
-    import jax
-
-    with contextlib.suppress(DataError):
-        jax.config.update("jax_compilation_cache_dir", str(user_cache() / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def connect(messages: Any) -> None:
@@ -84,12 +69,7 @@ def _orphaned(parent: int) -> None:
 
 def _work(unit: Unit, scratch: Path, package: str) -> Line:
     """One unit, in a worker."""
-    import jax
-
     experiment = importlib.import_module(f"{package}.{unit.experiment}")
-    _worker["done"] += 1
-    if _worker["done"] % PROGRAMS == 0:
-        jax.clear_caches()
     messages, key = _worker["messages"], unit.key
     messages.put((key, 0.0))
     began = time.perf_counter()

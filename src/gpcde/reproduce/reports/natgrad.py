@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ...plots import images
 from ..lines import Line, unpicture
 from ..names.natgrad import ANALYTIC, MODELS, NATURAL, PLAIN, STARTS
 from .tables import new_figure, with_error, write_figure, write_table
@@ -50,7 +51,7 @@ def _curves(by: dict[str, dict[str, Any]], out: Path) -> None:
 def _manifolds(by: dict[str, dict[str, Any]], out: Path) -> None:
     figure = new_figure(12, 1.1 * len(by))
     for axis, (name, metrics) in zip(np.atleast_1d(figure.subplots(len(by), 1)), by.items(), strict=True):
-        axis.imshow(np.concatenate(list(unpicture(metrics["manifold"])), axis=1), cmap="gray_r", vmin=0, vmax=1)
-        axis.set(xticks=[], yticks=[])
+        manifold = unpicture(metrics["manifold"])
+        images(manifold, columns=len(manifold), ax=axis, vmin=0, vmax=1)
         axis.set_ylabel(name, fontsize=7)
     write_figure(out, "natgrad_manifold", figure)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...runtime.extras import extra
 from ..lines import Line, mean_error
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def write_figure(out: Path, name: str, figure: "Figure") -> None:
 
 def new_figure(width: float, height: float) -> "Figure":
     """A figure that belongs to nobody's session."""
-    from matplotlib.figure import Figure
+    with extra("reproduce"):
+        from matplotlib.figure import Figure
 
     return Figure((width, height), layout="constrained")
 

@@ -1,0 +1,150 @@
+"""fit: learn a model from a table.   info: what a model's file holds."""
+
+import inspect
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import options
+from .settings import MODELS, make_model, parameters
+from .telling import show, tell
+
+if TYPE_CHECKING:
+    from ..estimators.base import DensityEstimator
+
+
+@click.command(short_help="Learn a model from a table.")
+@options.data
+@options.learnt_target
+@click.option(
+    "--out", type=click.Path(dir_okay=False), metavar="FILE", help="The model.  [default: DATA's name, .gpcde]"
+)
+@options.features
+@options.drop
+@options.categories
+@options.weights("The column that says what each row counts.")
+@click.option(
+    "--model", "kind", type=click.Choice(list(MODELS)), default="gpcde", show_default=True, help="Which model."
+)
+@options.settings
+@options.config
+@click.option(
+    "--checkpoint",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Save training here every minute; the same command, given again, goes on from there.",
+)
+@options.seed
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def fit(
+    data: str,
+    target: Sequence[str],
+    out: str | None,
+    features: Sequence[str],
+    drop: Sequence[str],
+    categories: Sequence[str],
+    weights: str | None,
+    kind: str,
+    assignments: Sequence[str],
+    config: str | None,
+    checkpoint: str | None,
+    seed: int,
+    quiet: bool,
+) -> int:
+    """Learn p(target | features) from the rows of DATA, and write the model to a file.
+
+    Ctrl-C ends training and keeps the model so far.
+
+    \b
+    gpcde fit trips.csv --target lon,lat --drop id --out trips.gpcde
+    gpcde fit trips.csv --target fare --set y_transform=log --set max_steps=500
+    """
+    path = Path(out) if out else Path(data).with_suffix(".gpcde")
+    if not out and data == "-":
+        raise click.BadParameter("name the file for the model", param_hint="--out")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}", param_hint="--out")
+    values = parameters(assignments, config)
+    if checkpoint is not None:
+        values["checkpoint"] = checkpoint
+    model = make_model(kind, values, seed)
+    if weights and "sample_weight" not in inspect.signature(model.fit).parameters:
+        raise click.BadParameter(f"a {type(model).__name__} takes none", param_hint="--weights")
+
+    from . import frames, progress
+
+    source = frames.read(data, frames.words(categories))
+    X, y = frames.split(source, target, features, drop, categories, weights)
+    weight = frames.weights_of(source, weights)
+    began = time.perf_counter()
+    stopped = False
+    warnings.filterwarnings("ignore", "fit was interrupted")  # which is told here
+    try:
+        with progress.shown(model, quiet):
+            model.fit(X, y, *(() if weight is None else (weight,)))
+    except KeyboardInterrupt:
+        if not model.__sklearn_is_fitted__():
+            raise
+        stopped = True
+    model.save(path)
+    if not quiet:
+        tell(f"{path}: {_sentence(model)}, in {time.perf_counter() - began:.1f} s")
+    return tell(f"stopped before its end; the model so far is {path}", 130) if stopped else 0
+
+
+def _sentence(model: "DensityEstimator") -> str:
+    """What was learnt."""
+    given = ", ".join(model.features_.names)
+    learnt = f"{type(model).__name__} of {', '.join(model.output_names_ or ())} given {given}"
+    if not hasattr(model, "history_"):
+        return learnt
+    history = model.history_
+    return f"{learnt}, {int(history['step'][-1])} steps, bound {history['bound'][-1]:.4f} a row"
+
+
+@click.command(short_help="Say what a model's file holds.")
+@options.model
+@options.as_json
+def info(model: str, as_json: bool) -> None:
+    """Say what the file MODEL holds: its columns, how it was trained, what was set."""
+    from ..estimators.base import load
+
+    show(_facts(load(model)), as_json)
+
+
+def _facts(model: "DensityEstimator") -> dict[str, Any]:
+    columns = model.features_
+    levels = dict(columns.categories)
+    scales = dict(zip(columns.numbers, zip(columns.location, columns.scale, strict=True), strict=True))
+    inputs = {}
+    for place, name in enumerate(columns.names):
+        if place in levels:
+            inputs[name] = "category: " + ", ".join(str(level) for level in levels[place])
+        else:
+            inputs[name] = "number: mean {:.4g}, standard deviation {:.4g}".format(*scales[place])
+        if place in columns.constant:
+            inputs[name] += " (constant, not used)"
+    from .frames import output_names
+
+    transform = model.transform_
+    spread = f"{'number' if transform.affine else transform.kind}: centre {{:.4g}}, scale {{:.4g}}"
+    ends = zip(transform.location, transform.scale, strict=True)
+    outputs = {name: spread.format(*end) for name, end in zip(output_names(model), ends, strict=True)}
+    defaults = {name: p.default for name, p in inspect.signature(type(model)).parameters.items()}
+    params = model.get_params(deep=False)
+    facts: dict[str, Any] = {"model": type(model).__name__, "inputs": inputs, "outputs": outputs}
+    facts["set"] = {name: str(value) for name, value in params.items() if value != defaults[name]}
+    if hasattr(model, "history_"):
+        last = {name: float(values[-1]) for name, values in model.history_.items()}
+        facts["training"] = {
+            "rows": int(model.n_seen_),
+            "steps": int(last["step"]),
+            "bound a row": round(last["bound"], 4),
+            "noise, in units of the outputs' scale": round(last["noise_variance"] ** 0.5, 4),
+            "seconds": round(last["seconds"], 1),
+        }
+    return facts

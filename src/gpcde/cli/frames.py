@@ -1,0 +1,263 @@
+"""Tables in and out, and which of their columns are what.
+
+Formats are told by the name of a file or, of a pipe, by its first bytes. In an NPZ file every vector is a column, and
+a matrix X is columns X0, X1, …, which `X` names together.
+"""
+
+import io
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import click
+import numpy as np
+from jaxtyping import Float
+
+from ..estimators.base import DensityEstimator, load
+from ..runtime.extras import extra
+
+with extra("cli"):
+    import pandas as pd
+    import pyarrow as pa
+
+KINDS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "arrow",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "stream",
+    ".npz": "npz",
+}
+"""Formats by the names of files; Feather is what Arrow's files are called."""
+
+BEGINNINGS = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "stream", b"PK\x03\x04": "npz"}
+"""The first bytes of all formats but CSV."""
+
+LEVELS = 20
+"""So many different texts are a category even where nearly every row has its own."""
+
+
+class Source(NamedTuple):
+    """A table, the format it came in, and what to call it in messages."""
+
+    frame: pd.DataFrame
+    kind: str
+    name: str
+
+
+def read(path: str, text: Collection[str] = ()) -> Source:
+    """The table in a file, or in a pipe where the path is "-"; these columns are text whatever they look like."""
+    name = "the table on stdin" if path == "-" else path
+    if path == "-":
+        content = sys.stdin.buffer.read()
+    elif Path(path).is_file():
+        content = Path(path).read_bytes()
+    else:
+        raise FileNotFoundError(f"there is no file {path}")
+    kind = KINDS.get(Path(path).suffix.lower()) or BEGINNINGS.get(content[:4], "csv")
+    try:
+        frame = _parse(io.BytesIO(content), kind, text)
+    except (ValueError, TypeError, OSError, KeyError, BadZipFile, pa.ArrowException) as error:
+        raise ValueError(f"{name} cannot be read as {kind}: {error}") from error
+    frame.columns = frame.columns.map(str)
+    if not len(frame):
+        raise ValueError(f"{name} has no rows")
+    for column in text:
+        if column in frame and frame[column].dtype.kind in "biuf":
+            frame[column] = frame[column].astype(str)
+    return Source(frame, kind, name)
+
+
+def _parse(file: io.BytesIO, kind: str, text: Collection[str]) -> pd.DataFrame:
+    match kind:
+        case "csv" | "tsv":
+            comma = "," if kind == "csv" else "\t"
+            return pd.read_csv(file, sep=comma, dtype=dict.fromkeys(text, "str"), float_precision="round_trip")
+        case "parquet":
+            return pd.read_parquet(file)
+        case "arrow":
+            return pa.ipc.open_file(file).read_pandas()
+        case "stream":
+            return pa.ipc.open_stream(file).read_pandas()
+    with np.load(file, allow_pickle=False) as arrays:
+        columns = {column: values for name in arrays for column, values in _columns(name, arrays[name])}
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"its arrays differ in length: {lengths}")
+    return pd.DataFrame(columns)
+
+
+def _columns(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The columns of an array: itself, or those of a matrix."""
+    if array.ndim == 2:
+        yield from ((f"{name}{i}", column) for i, column in enumerate(array.T))
+    elif array.ndim == 1:
+        yield name, array
+    else:
+        raise ValueError(f"its array {name} is neither a vector nor a matrix, but of shape {array.shape}")
+
+
+def write(frame: pd.DataFrame, path: str, kind: str) -> None:
+    """Write a table in the format the path's name tells, or else in this one."""
+    kind = KINDS.get(Path(path).suffix.lower(), kind)
+    if path != "-":
+        Path(path).write_bytes(_bytes(frame, kind))
+        return
+    stream = sys.stdout.buffer
+    if stream.isatty() and kind not in ("csv", "tsv"):
+        raise click.UsageError(f"{kind} is not for a terminal: name a file by --out, or pipe it on")
+    stream.write(_bytes(frame, kind))
+    stream.flush()
+
+
+def _bytes(frame: pd.DataFrame, kind: str) -> bytes:
+    file = io.BytesIO()
+    match kind:
+        case "csv" | "tsv":
+            return frame.to_csv(index=False, sep="," if kind == "csv" else "\t").encode()
+        case "parquet":
+            frame.to_parquet(file, index=False)
+        case "npz":
+            columns = {name: frame[name].to_numpy() for name in frame}
+            np.savez_compressed(
+                file,
+                **{name: column.astype(str) if column.dtype == object else column for name, column in columns.items()},
+            )
+        case _:
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            writer = (pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream)(file, table.schema)
+            with writer:
+                writer.write_table(table)
+    return file.getvalue()
+
+
+# columns
+
+
+def chosen(frame: pd.DataFrame, given: Sequence[str], option: str) -> list[str]:
+    """The columns an option names: separated by commas, or the option given several times."""
+    found: list[str] = []
+    for some in given:
+        for name in [some] if some in frame else words([some]):
+            numbered = list(takewhile(frame.columns.__contains__, (f"{name}{i}" for i in count())))
+            if name not in frame and not numbered:
+                message = f"there is no column {name}; there are {', '.join(frame.columns)}"
+                raise click.BadParameter(message, param_hint=option)
+            found += [name] if name in frame else numbered
+    return list(dict.fromkeys(found))
+
+
+def split(
+    source: Source,
+    target: Sequence[str],
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    weights: str | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Inputs and outputs to learn from."""
+    frame = source.frame
+    if not target and not {"y", "y0"} & set(frame.columns):
+        message = f"name the columns to learn the density of; there are {', '.join(frame.columns)}"
+        raise click.BadParameter(message, param_hint="--target")
+    outputs = chosen(frame, target or ["y"], "--target")
+    apart = {*outputs, *chosen(frame, drop, "--drop"), *chosen(frame, [weights] if weights else [], "--weights")}
+    inputs = [name for name in chosen(frame, features, "--features") or frame.columns if name not in apart]
+    if not inputs:
+        raise click.UsageError(f"{source.name} has no column left to learn from")
+    meant = chosen(frame, categories, "--categories")
+    for name in inputs:
+        column = frame[name]
+        if column.dtype.kind not in "OUT" or name in meant:
+            continue
+        different = column.nunique()
+        if different > max(LEVELS, len(frame) / 2):
+            raise ValueError(
+                f"column {name} has {different} different texts in {len(frame)} rows, too many for a category: --drop "
+                "it, turn it into numbers (dates, say), or keep it by --categories"
+            )
+    return frame[inputs], frame[outputs]
+
+
+def words(given: Sequence[str]) -> list[str]:
+    """What options say, separated by commas."""
+    return [word.strip() for some in given for word in some.split(",")]
+
+
+# a model and a table
+
+
+class Asked(NamedTuple):
+    """A model, a table it is to be applied to, its inputs there, and what its outputs are called."""
+
+    model: DensityEstimator
+    source: Source
+    X: Any
+    names: list[str]
+
+    @property
+    def density(self) -> Any:
+        """What the model says of the rows."""
+        return self.model.predict_density(self.X)
+
+    def y(self) -> Float[np.ndarray, "n D"]:
+        """The outputs, which the table must have."""
+        frame = self.source.frame
+        missing = [name for name in self.names if name not in frame]
+        if missing:
+            raise ValueError(
+                f"{self.source.name} lacks {', '.join(missing)}, the y of the model; it has {', '.join(frame.columns)}"
+            )
+        return self.model._apply_outputs(frame[self.names], len(frame))
+
+
+def ask(model: str, data: str, target: Sequence[str] = ()) -> Asked:
+    """The model in a file, and the table in another; `target` names y where the model was fitted without names."""
+    fitted = load(model)
+    columns = fitted.features_
+    source = read(data, [columns.names[place] for place, levels in columns.categories if isinstance(levels[0], str)])
+    names = output_names(fitted) if fitted.output_names_ or not target else chosen(source.frame, target, "--target")
+    if len(names) != fitted.n_outputs_:
+        raise click.BadParameter(f"the model has {fitted.n_outputs_} outputs", param_hint="--target")
+    return Asked(fitted, source, _inputs(fitted, source, names), names)
+
+
+def output_names(model: DensityEstimator) -> list[str]:
+    """What the outputs of a model are called."""
+    if model.output_names_:
+        return list(model.output_names_)
+    return ["y"] if model.n_outputs_ == 1 else [f"y{i}" for i in range(model.n_outputs_)]
+
+
+def _inputs(model: DensityEstimator, source: Source, outputs: list[str]) -> Any:
+    """The inputs of a model in a table, by the names they had in training, in that order."""
+    frame, columns = source.frame, model.features_
+    names = list(getattr(model, "feature_names_in_", ()))
+    if not names:
+        rest = frame.drop(columns=outputs, errors="ignore")
+        if rest.shape[1] != model.n_features_in_:
+            raise ValueError(
+                f"the model was fitted without names, to {model.n_features_in_} columns; {source.name} has "
+                f"{rest.shape[1]} ({', '.join(rest.columns)}): leave only its inputs there, and name y by --target"
+            )
+        return rest.to_numpy()
+    missing = [name for name in names if name not in frame]
+    if missing:
+        raise ValueError(
+            f"{source.name} lacks {', '.join(missing)}, which training had; it has {', '.join(frame.columns)}"
+        )
+    taken = frame[names]
+    # levels that are numbers would be read as such
+    numbers = [columns.names[place] for place, levels in columns.categories if not isinstance(levels[0], str)]
+    return taken.astype(dict.fromkeys(numbers, "category"))
+
+
+def weights_of(source: Source, column: str | None) -> Any:
+    """The column of weights, if one is named."""
+    return None if column is None else source.frame[chosen(source.frame, [column], "--weights")[0]].to_numpy()

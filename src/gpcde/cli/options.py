@@ -1,0 +1,42 @@
+"""Arguments and options that several commands have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+data = click.argument("data", type=click.Path(allow_dash=True))
+some_data = click.argument("data", type=click.Path(allow_dash=True), required=False)
+model = click.argument("model", type=click.Path())
+seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all random numbers.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+table_out = click.option(
+    "--out",
+    type=click.Path(allow_dash=True),
+    default="-",
+    metavar="FILE",
+    help="Where the table goes, in the format of its name; else to stdout, in the format of DATA.",
+)
+
+
+def columns(name: str, text: str, **more: Any) -> Decorator:
+    """An option that names columns: separated by commas, or given several times."""
+    return click.option(name, multiple=True, metavar="COLUMNS", help=text, **more)
+
+
+known_target = columns("--target", "The columns that are y, where the model was fitted without names.")
+learnt_target = columns("--target", "The columns to learn the density of.  [default: y]")
+features = columns("--features", "The columns to learn it from.  [default: all others]")
+drop = columns("--drop", "Columns to leave out.")
+categories = columns("--categories", "Columns of numbers that are categories; columns of text always are.")
+settings = click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A parameter of the model.")
+config = click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="A TOML file of parameters."
+)
+
+
+def weights(text: str) -> Decorator:
+    """An option that names the column of weights."""
+    return click.option("--weights", metavar="COLUMN", help=text)
