@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all check format benchmark reproduce clean
+.PHONY: demo test test-all check format docs gallery benchmark reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
@@ -25,6 +25,14 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "The pages: build/docs/index.html"
+
+# run the examples and draw their pictures again (some minutes)
+gallery: $(VENV)/.docs $(VENV)/.reproduce
+	$(BIN)/python docs/gallery/run.py
+
 benchmark: $(VENV)/.demo
 	for w in a b c d; do $(BIN)/python benchmarks/step.py --workload $$w --repeats 5 --steps 20; done
 
@@ -37,11 +45,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli,plot]'
 	touch $@
 
 $(VENV)/.reproduce: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[reproduce]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

@@ -12,13 +12,14 @@ import pytest
 import gpcde
 import gpcde.inference
 import gpcde.model
+import gpcde.plots
 import gpcde.prediction
 
 
 def public() -> dict[str, Any]:
     """Every public function and class, by its full name."""
     found = {}
-    for package in (gpcde, gpcde.model, gpcde.inference, gpcde.prediction):
+    for package in (gpcde, gpcde.model, gpcde.inference, gpcde.plots, gpcde.prediction):
         for name in package.__all__:
             try:
                 value = getattr(package, name)
