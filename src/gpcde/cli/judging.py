@@ -125,9 +125,9 @@ def diagnose(model: str, data: str, as_json: bool, target: Sequence[str]) -> Non
     from .verdict import verdict
 
     asked = frames.ask(model, data, target)
-    y = asked.y()
-    ranks = pit(asked.density, y).reshape(len(asked.density), -1)
-    reach = hpd_pit(asked.density, y)
+    density, y = asked.density, asked.y()
+    ranks = pit(density, y).reshape(len(density), -1)
+    reach = hpd_pit(density, y)
     tests = {f"PIT of {name}": uniformity(ranks[:, i]) for i, name in enumerate(asked.names)} | {
         "HPD": uniformity(reach)
     }
