@@ -11,6 +11,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -497,6 +498,14 @@ def test_pipes_carry_tables_in_the_format_they_have(folder: Path) -> None:
     done = program("score", folder / "towns.gpcde", "-", input=X.to_csv(index=False).encode())
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b"gpcde: the table on stdin lacks y, the y of the model; it has a, town, level\n"
+
+
+def test_what_no_one_can_read_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(click.UsageError, match="parquet is not for a terminal: name a file by --out"):
+        frames.check_terminal("-", "parquet")
+    frames.check_terminal("-", "csv")
+    frames.check_terminal("answers.parquet", "parquet")
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

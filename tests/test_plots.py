@@ -232,7 +232,7 @@ def test_the_curve_of_coverage() -> None:
     ax = gpcde.plot_coverage(curve, color="red")
     np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.2, 0.3], [0.8, 0.9]])
     assert ax.lines[1].get_color() == "red"
-    assert ax.get_title() == "error 0.100"
+    assert ax.get_title() == "off by 0.100 in the mean"
 
 
 def test_training_curves_are_the_history(trained: Any) -> None:

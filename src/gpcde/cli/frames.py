@@ -97,11 +97,14 @@ def write(frame: pd.DataFrame, path: str, kind: str) -> None:
     if path != "-":
         Path(path).write_bytes(_bytes(frame, kind))
         return
-    stream = sys.stdout.buffer
-    if stream.isatty() and kind not in ("csv", "tsv"):
+    sys.stdout.buffer.write(_bytes(frame, kind))
+    sys.stdout.buffer.flush()
+
+
+def check_terminal(path: str, kind: str) -> None:
+    """Raise where a format that none can read would go to a terminal: before any work is done for it."""
+    if path == "-" and sys.stdout.isatty() and kind not in ("csv", "tsv"):
         raise click.UsageError(f"{kind} is not for a terminal: name a file by --out, or pipe it on")
-    stream.write(_bytes(frame, kind))
-    stream.flush()
 
 
 def _bytes(frame: pd.DataFrame, kind: str) -> bytes:

@@ -562,7 +562,8 @@ def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " 
 
     Between the outermost quantiles and a y beyond them the integrand is 1.
     """
-    edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))))
+    # panels may end a little beside the quantiles
+    edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))), enough=1e-7)
     z = np.clip(t.to_standard(y[:, None]), edges[:, :1], edges[:, -1:])
     least, most = t.from_standard(edges[:, [0, -1], None])[..., 0].T
     edges = np.sort(np.concatenate([edges, z], axis=1), axis=1)

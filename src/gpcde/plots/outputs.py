@@ -160,7 +160,7 @@ def joint(
     if len(density) != 1:
         raise ValueError(f"X must be one row, the condition, got {len(density)} rows")
     both = density.marginal(pair)
-    across, up = (reach(density_of(model, X, output), points=121) for output in pair)
+    across, up = (reach(both.marginal(j), points=121, tail=2e-4) for j in range(2))
     grid = np.stack(np.meshgrid(across, up), axis=-1)
     heights = both.pdf_grid(grid.reshape(-1, 2)).reshape(len(up), len(across))
     ax = axes(ax)
