@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all check format docs gallery benchmark reproduce clean
+.PHONY: demo test test-all check format docs gallery wheel benchmark reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
@@ -33,6 +33,12 @@ docs: $(VENV)/.docs
 gallery: $(VENV)/.docs $(VENV)/.reproduce
 	$(BIN)/python docs/gallery/run.py
 
+# what would be published, its metadata checked
+wheel: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
 benchmark: $(VENV)/.demo
 	for w in a b c d; do $(BIN)/python benchmarks/step.py --workload $$w --repeats 5 --steps 20; done
 
@@ -54,6 +60,10 @@ $(VENV)/.reproduce: pyproject.toml | $(BIN)/python
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

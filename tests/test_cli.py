@@ -11,6 +11,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -241,6 +242,14 @@ def test_a_parameter_that_is_none_is_refused(word: str, said: str, capsys: pytes
         (["fit", "rows.csv", "--target", "id", "--features", "a"], 1, "y must hold numbers"),
         (["fit", "rows.csv", "--out", "no/where"], 2, "there is no folder no"),
         (["fit", "-"], 2, "--out: name the file for the model"),
+        (["fit", "."], 2, "--out: name the file for the model"),
+        (["fit", "rows.csv", "--out", "."], 2, "--out: . cannot be written"),
+        (["predict", "rows.gpcde", "rows.csv", "--out", "no/where"], 2, "there is no folder no"),
+        (["predict", "rows.gpcde", "rows.csv", "--out", "a.xlsx"], 2, "a.xlsx is no table: names end in .csv, .tsv"),
+        (["score", "rows.gpcde", "rows.csv", "--target", "a"], 2, "--target: the model learnt y, not a"),
+        (["plot", "rows.gpcde", "--out", "no/where.png"], 2, "there is no folder no"),
+        (["plot", "rows.gpcde", "--kind", "training", "--at", "a=1"], 2, "--kind training holds no input"),
+        (["plot", "rows.gpcde", "--kind", "joint"], 1, "a joint density has two outputs or more; this model has one"),
         (["fit", "nowhere.csv"], 1, "there is no file nowhere.csv"),
         (["fit", "empty.csv"], 1, "empty.csv cannot be read as csv"),
         (["fit", "no_rows.csv"], 1, "no_rows.csv has no rows"),
@@ -491,6 +500,14 @@ def test_pipes_carry_tables_in_the_format_they_have(folder: Path) -> None:
     assert done.stderr == b"gpcde: the table on stdin lacks y, the y of the model; it has a, town, level\n"
 
 
+def test_what_no_one_can_read_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(click.UsageError, match="parquet is not for a terminal: name a file by --out"):
+        frames.check_terminal("-", "parquet")
+    frames.check_terminal("-", "csv")
+    frames.check_terminal("answers.parquet", "parquet")
+
+
 def test_a_reader_that_has_enough_is_no_error() -> None:
     read, out = os.pipe()
     os.close(read)
@@ -534,8 +551,8 @@ def test_exploring_is_told_the_model_the_data_and_the_port(folder: Path, monkeyp
         ("fan", []),
         ("effect", ["--feature", "town"]),
         ("densities", ["--at", "town=x", "--at", "town=y,level=10"]),
-        ("joint", []),
-        ("pit", []),
+        ("joint", ["--output", "y1,y0"]),
+        ("pit", ["--output", "y"]),
         ("coverage", []),
         ("training", []),
         ("latent", []),

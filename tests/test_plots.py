@@ -113,6 +113,10 @@ def test_the_axes_given_are_drawn_on_and_answered(trained: Any, pair: Any) -> No
         lambda ax: plots.comparison(scores, ax=ax),
         lambda ax: plots.latent(model, X, y, ax=ax),
         lambda ax: plots.images(np.eye(4), ax=ax),
+        lambda ax: model.predict_density(X[:2]).plot(ax=ax),
+        lambda ax: linear.predict_density(inputs[:2]).plot(1, labels=["one", "two"], ax=ax),
+        lambda ax: curve.plot(ax, color="black"),
+        lambda ax: scores.plot("crps", ax),
     )
     for draw in drawn:
         before = len(plt.get_fignums())
@@ -228,7 +232,7 @@ def test_the_curve_of_coverage() -> None:
     ax = gpcde.plot_coverage(curve, color="red")
     np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.2, 0.3], [0.8, 0.9]])
     assert ax.lines[1].get_color() == "red"
-    assert ax.get_title() == "error 0.100"
+    assert ax.get_title() == "off by 0.100 in the mean"
 
 
 def test_training_curves_are_the_history(trained: Any) -> None:
@@ -292,8 +296,12 @@ def test_wrong_names_say_which_there_are(trained: Any, pair: Any, places: Any) -
         plots.joint(pair[0], pair[1][:2])
     with pytest.raises(ValueError, match="outputs must name two different outputs"):
         plots.joint(pair[0], pair[1][:1], outputs=(0, 0))
-    with pytest.raises(ValueError, match="labels must name each of the 2 rows of X, got 1"):
+    with pytest.raises(ValueError, match="a joint density has two outputs or more; this model has one, y"):
+        plots.joint(model, X[:1])
+    with pytest.raises(ValueError, match="labels must name each of the 2 rows, got 1"):
         plots.densities(model, X[:2], labels=["one"], draws=0)
+    with pytest.raises(ValueError, match="21 curves could not be told apart: choose up to 20 rows"):
+        model.predict_density(X[:21]).plot()
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,3 +25,4 @@ for ax, (name, place) in zip(axes, places.items(), strict=True):
     plots.joint(model, condition(*place), ax=ax)
     ax.plot(*place[:2], "X", color="#D55E00", markeredgecolor="white", markersize=10)
     ax.set(title=f"from {name}", aspect=1 / np.cos(np.radians(40.76)))
+    ax.locator_params(axis="x", nbins=4)

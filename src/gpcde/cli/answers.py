@@ -70,6 +70,7 @@ def predict(
 
     asked = frames.ask(model, data, target)
     density, names, source = asked.density, asked.names, asked.source
+    frames.check_terminal(out, source.kind)
     if not (mean or std or mode or quantiles or intervals or hdr or log_density):
         mean, quantiles = True, list(LEVELS)
     answers: dict[str, np.ndarray] = {}
@@ -132,6 +133,7 @@ def sample(model: str, data: str, size: int, seed: int, out: str, target: Sequen
 
     asked = frames.ask(model, data, target)
     density, names, source = asked.density, asked.names, asked.source
+    frames.check_terminal(out, source.kind)
     draws = density.sample(size, seed).reshape(len(density) * size, len(names))
     rows = np.repeat(np.arange(len(density)), size)
     table = source.frame.drop(columns=names, errors="ignore").iloc[rows].reset_index(drop=True)

@@ -61,7 +61,7 @@ for _command in (fit, predict, sample, score, compare, diagnose, plot, info, exp
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command, and tell in one line what went wrong; the exit code."""
-    words = [word for word in arguments if word != "--debug"]
+    words = [word for word in arguments if word != "--debug"] or ["--help"]
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:

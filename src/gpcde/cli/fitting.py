@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Learn a model from a table.")
 @options.data
 @options.learnt_target
-@click.option(
-    "--out", type=click.Path(dir_okay=False), metavar="FILE", help="The model.  [default: DATA's name, .gpcde]"
-)
+@options.file_out("The model.  [default: DATA's name, .gpcde]")
 @options.features
 @options.drop
 @options.categories
@@ -63,11 +61,10 @@ def fit(
     gpcde fit trips.csv --target lon,lat --drop id --out trips.gpcde
     gpcde fit trips.csv --target fare --set y_transform=log --set max_steps=500
     """
-    path = Path(out) if out else Path(data).with_suffix(".gpcde")
-    if not out and data == "-":
+    if not out and (data == "-" or not Path(data).name):
         raise click.BadParameter("name the file for the model", param_hint="--out")
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {path.parent}", param_hint="--out")
+    path = Path(out) if out else Path(data).with_suffix(".gpcde")
+    options.check_writable(path)
     values = parameters(assignments, config)
     if checkpoint is not None:
         values["checkpoint"] = checkpoint

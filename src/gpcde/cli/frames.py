@@ -18,23 +18,11 @@ from jaxtyping import Float
 
 from ..estimators.base import DensityEstimator, load
 from ..runtime.extras import extra
+from .options import KINDS
 
 with extra("cli"):
     import pandas as pd
     import pyarrow as pa
-
-KINDS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "arrow",
-    ".arrow": "arrow",
-    ".ipc": "arrow",
-    ".arrows": "stream",
-    ".npz": "npz",
-}
-"""Formats by the names of files; Feather is what Arrow's files are called."""
 
 BEGINNINGS = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "stream", b"PK\x03\x04": "npz"}
 """The first bytes of all formats but CSV."""
@@ -109,11 +97,14 @@ def write(frame: pd.DataFrame, path: str, kind: str) -> None:
     if path != "-":
         Path(path).write_bytes(_bytes(frame, kind))
         return
-    stream = sys.stdout.buffer
-    if stream.isatty() and kind not in ("csv", "tsv"):
+    sys.stdout.buffer.write(_bytes(frame, kind))
+    sys.stdout.buffer.flush()
+
+
+def check_terminal(path: str, kind: str) -> None:
+    """Raise where a format that none can read would go to a terminal: before any work is done for it."""
+    if path == "-" and sys.stdout.isatty() and kind not in ("csv", "tsv"):
         raise click.UsageError(f"{kind} is not for a terminal: name a file by --out, or pipe it on")
-    stream.write(_bytes(frame, kind))
-    stream.flush()
 
 
 def _bytes(frame: pd.DataFrame, kind: str) -> bytes:
@@ -222,7 +213,10 @@ def ask(model: str, data: str, target: Sequence[str] = ()) -> Asked:
     fitted = load(model)
     columns = fitted.features_
     source = read(data, [columns.names[place] for place, levels in columns.categories if isinstance(levels[0], str)])
-    names = output_names(fitted) if fitted.output_names_ or not target else chosen(source.frame, target, "--target")
+    names = chosen(source.frame, target, "--target") if target else output_names(fitted)
+    if fitted.output_names_ and names != list(fitted.output_names_):
+        known = ", ".join(fitted.output_names_)
+        raise click.BadParameter(f"the model learnt {known}, not {', '.join(names)}", param_hint="--target")
     if len(names) != fitted.n_outputs_:
         raise click.BadParameter(f"the model has {fitted.n_outputs_} outputs", param_hint="--target")
     return Asked(fitted, source, _inputs(fitted, source, names), names)

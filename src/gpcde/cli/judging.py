@@ -13,7 +13,8 @@ from .telling import show, table
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Whose coverage is told."""
 
-COMPARED = ("gpcde", "gp", "conditional-kde", "mdn", "linear")
+COMPARED = ("gpcde", "gp", "conditional-kde", "mdn", "linear", "kde")
+"""All but those that take long (cvae) or are an extra (flow)."""
 
 
 @click.command(short_help="Print the mean log density of a table.")
@@ -59,7 +60,7 @@ def score(model: str, data: str, weights: str | None, as_json: bool, target: Seq
     metavar="NAMES",
     default=",".join(COMPARED),
     show_default=True,
-    help=f"Of {', '.join(MODELS)}.",
+    help=f"Of {', '.join(MODELS)}; or all.",
 )
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="Of cross-validation.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="How many fits at a time; -1: one a core.")
@@ -82,7 +83,7 @@ def compare(
     `log_score` is the mean log density of rows not fitted to (higher is better), `crps` or `energy_score` a distance
     (lower is better), `calibration_error` how far coverage is from what it should be, `seconds` those of a fold.
     """
-    names = [name.strip() for name in models.split(",")]
+    names = list(MODELS) if models == "all" else [name.strip() for name in models.split(",")]
     wrong = [name for name in names if name not in MODELS]
     if wrong:
         message = f"there is no model {', '.join(wrong)}; there are {', '.join(MODELS)}"
@@ -125,9 +126,9 @@ def diagnose(model: str, data: str, as_json: bool, target: Sequence[str]) -> Non
     from .verdict import verdict
 
     asked = frames.ask(model, data, target)
-    y = asked.y()
-    ranks = pit(asked.density, y).reshape(len(asked.density), -1)
-    reach = hpd_pit(asked.density, y)
+    density, y = asked.density, asked.y()
+    ranks = pit(density, y).reshape(len(density), -1)
+    reach = hpd_pit(density, y)
     tests = {f"PIT of {name}": uniformity(ranks[:, i]) for i, name in enumerate(asked.names)} | {
         "HPD": uniformity(reach)
     }

@@ -1,11 +1,57 @@
 """Arguments and options that several commands have."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+KINDS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "arrow",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "stream",
+    ".npz": "npz",
+}
+"""Formats of tables by the names of files; Feather is what Arrow's files are called."""
+
+ANY = ("", ".txt", ".dat")
+"""Endings that say nothing of the format."""
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise where a file cannot be written: before any work is done for it."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {file.parent}", param_hint="--out")
+    if file.is_dir() or not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        raise click.BadParameter(f"{file} cannot be written", param_hint="--out")
+
+
+def _file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value != "-":
+        check_writable(value)
+    return value
+
+
+def _table(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if Path(value).suffix.lower() not in (*KINDS, *ANY):
+        raise click.BadParameter(f"{value} is no table: names end in {', '.join(KINDS)}", param_hint="--out")
+    _file(context, parameter, value)
+    return value
+
+
+def file_out(text: str) -> Decorator:
+    """An option that names a file to write."""
+    return click.option("--out", type=click.Path(), metavar="FILE", callback=_file, help=text)
+
 
 data = click.argument("data", type=click.Path(allow_dash=True))
 some_data = click.argument("data", type=click.Path(allow_dash=True), required=False)
@@ -17,6 +63,7 @@ table_out = click.option(
     type=click.Path(allow_dash=True),
     default="-",
     metavar="FILE",
+    callback=_table,
     help="Where the table goes, in the format of its name; else to stdout, in the format of DATA.",
 )
 

@@ -15,16 +15,17 @@ KINDS = ("heatmap", "fan", "effect", "densities", "joint", "pit", "coverage", "t
 OBSERVED = ("pit", "coverage", "latent")
 """Pictures that need the y of data; `effect` needs data."""
 
+HELD = ("heatmap", "fan", "densities", "joint")
+"""Pictures of a condition, where `--at` says so."""
+
 
 @click.command(short_help="Draw a density.")
 @options.model
 @options.some_data
 @click.option("--kind", type=click.Choice(KINDS), default="heatmap", show_default=True, help="Of picture.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False), metavar="FILE", help="PNG, PDF or SVG.  [default: MODEL's name, .png]"
-)
+@options.file_out("PNG, PDF or SVG.  [default: MODEL's name, .png]")
 @click.option("--feature", metavar="COLUMN", help="The input across.  [default: the first]")
-@click.option("--output", metavar="COLUMN", help="The output up.  [default: the first]")
+@click.option("--output", metavar="COLUMN", help="Which output, or two of a joint density.  [default: the first]")
 @click.option(
     "--at", multiple=True, metavar="COLUMN=VALUE,…", help="Where inputs are held; given again, another place."
 )
@@ -48,12 +49,16 @@ def plot(
     densities  densities at chosen places, with their bands and regions
     joint      two outputs together, at one place
     pit        whether the densities can be believed, from the y in DATA
-    coverage   the same, as coverage of central intervals
+    coverage   the same, as coverage of central intervals, of all outputs
     training   how the bound rose
     latent     the latents of the rows of DATA
     """
     if data is None and kind in ("effect", *OBSERVED):
         raise click.UsageError(f"--kind {kind} needs DATA")
+    if at and kind not in HELD:
+        raise click.UsageError(f"--kind {kind} holds no input, so it takes no --at")
+    path = Path(out) if out else Path(model).with_suffix(".png")
+    options.check_writable(path)
 
     from ..runtime.extras import extra
 
@@ -63,7 +68,7 @@ def plot(
     from .. import plots
     from ..estimators.base import load
     from ..evaluation.diagnostics import coverage, pit
-    from ..plots.conditions import held, make_table
+    from ..plots.conditions import find_output, held, make_table
     from . import frames
 
     asked = None if data is None else frames.ask(model, data, target)
@@ -84,15 +89,22 @@ def plot(
         plots.effect(fitted, X, **across, **up, **axes)
     elif kind in ("densities", "joint"):
         rows = make_table(fitted, list(zip(*(held(fitted, X, place) for place in places), strict=True)))
-        plots.densities(fitted, rows, **up, **axes) if kind == "densities" else plots.joint(fitted, rows, **axes)
+        if kind == "joint":
+            pair = tuple(frames.words([output])) if output else (0, 1)
+            plots.joint(fitted, rows, outputs=pair, **axes)  # type: ignore[arg-type]
+        else:
+            labels = None if len(at) > 1 else [at[0] if at else "at medians" if asked else "at means"]
+            plots.densities(fitted, rows, labels=labels, **up, **axes)
     elif kind == "training":
         plots.training(fitted, **axes)
     elif kind == "latent":
         plots.latent(fitted, X, y, **axes)
     else:
         density = fitted.predict_density(X)
-        plots.pit(pit(density, y), **axes) if kind == "pit" else plots.coverage(coverage(density, y), **axes)
-    path = Path(out) if out else Path(model).with_suffix(".png")
+        if kind == "pit":
+            plots.pit(pit(density, y).reshape(len(y), -1)[:, find_output(fitted, up["output"])], **axes)
+        else:
+            plots.coverage(coverage(density, y), **axes)
     axes["ax"].figure.savefig(path, dpi=150)
     click.echo(path)
 

@@ -218,11 +218,13 @@ class Univariate(NamedTuple):
     def _scaled(self, z: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n g k"]:
         return (z[:, :, None] - self.mean[:, None]) / self.std[:, None]
 
-    def quantile(self, level: Float[np.ndarray, "n g"], rounds: int = 200) -> Float[np.ndarray, "n g"]:
+    def quantile(
+        self, level: Float[np.ndarray, "n g"], rounds: int = 200, enough: float = 0.0
+    ) -> Float[np.ndarray, "n g"]:
         """The z with P(Z <= z) = level, by Newton's steps on its logarithm inside a bracket that always holds it.
 
         A mixture's quantile lies between the least and the greatest of its components' own. The smaller tail is what
-        is solved for, so that levels near 1 are as exact as those near 0.
+        is solved for, so that levels near 1 are as exact as those near 0; a tail that is `enough`, relatively, will do.
         """
         out = np.where(level > 0, np.inf, -np.inf)
         row, place = np.nonzero((level > 0) & (level < 1))
@@ -247,7 +249,8 @@ class Univariate(NamedTuple):
             inside = (ahead > low[some]) & (ahead < high[some])
             z[some] = ahead = np.where(inside, ahead, 0.5 * (low[some] + high[some]))
             close = 4e-16 * np.maximum(np.abs(low[some]), np.abs(high[some])) + 1e-300
-            some = some[(np.abs(ahead - at) > close) & (high[some] - low[some] > close)]
+            left = (np.abs(ahead - at) > close) & (high[some] - low[some] > close) & ~(np.abs(excess) < enough)
+            some = some[left]
             if not len(some):
                 break
         out[row, place] = z

@@ -9,7 +9,7 @@ The components are made block by block when they are asked for, so memory stays 
 
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,6 +21,9 @@ from ..model.inputs import AnyArray, Numbers
 from .components import Components, Univariate
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MANY_COMPONENTS = 1000
 """From more on, the CRPS is integrated numerically: its closed form runs over all pairs of components."""
@@ -515,6 +518,39 @@ class ConditionalDensity:
             out[rows] = np.linalg.norm(draws - y[rows, None], axis=2).mean(1) - 0.5 * apart.mean(1)
         return out
 
+    def plot(
+        self,
+        output: int = 0,
+        *,
+        level: float = 0.9,
+        labels: Sequence[str] | None = None,
+        ax: "Axes | None" = None,
+    ) -> "Axes":
+        """Draw the densities of a few rows as curves; beneath, in that order, their highest-density regions.
+
+        `gpcde.plots.densities` does so with the band of a model, and names of inputs and outputs.
+
+        Parameters
+        ----------
+        output : int, default=0
+            Which output.
+        level : float, default=0.9
+            The probability of the regions.
+        labels : sequence of str, default=None
+            What the rows are called; None: by their numbers.
+        ax : matplotlib Axes, default=None
+            Where to draw; None: a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+            What was drawn on.
+        """
+        from ..plots.outputs import curves
+
+        names = [f"row {row}" for row in range(len(self))] if labels is None else labels
+        return curves(self if self.n_outputs == 1 else self.marginal(output), names, level=level, ax=ax)
+
 
 _EDGES = np.concatenate(
     [[1e-14, 1e-10, 1e-7, 1e-5, 1e-3], np.linspace(0.01, 0.99, 50), 1 - np.geomspace(1e-3, 1e-14, 6)]
@@ -526,7 +562,8 @@ def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " 
 
     Between the outermost quantiles and a y beyond them the integrand is 1.
     """
-    edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))))
+    # panels may end a little beside the quantiles
+    edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))), enough=1e-7)
     z = np.clip(t.to_standard(y[:, None]), edges[:, :1], edges[:, -1:])
     least, most = t.from_standard(edges[:, [0, -1], None])[..., 0].T
     edges = np.sort(np.concatenate([edges, z], axis=1), axis=1)

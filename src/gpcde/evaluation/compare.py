@@ -7,7 +7,7 @@ Folds run in parallel through joblib, so that a Dask or Ray cluster serves throu
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -22,6 +22,9 @@ from ..estimators.kde import ConditionalKDE
 from ..estimators.linear import LinearGaussian
 from ..estimators.mdn import MDN
 from .diagnostics import coverage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Score(NamedTuple):
@@ -89,6 +92,25 @@ class Comparison:
 
     def __repr__(self) -> str:
         return self.to_markdown()
+
+    def plot(self, metric: str = "log_score", ax: "Axes | None" = None) -> "Axes":
+        """Draw the models side by side in one score, as `gpcde.plots.comparison` does.
+
+        Parameters
+        ----------
+        metric : {"log_score", "crps", "energy_score", "calibration_error", "seconds"}, default="log_score"
+            Which score; `crps` for one output, `energy_score` for several.
+        ax : matplotlib Axes, default=None
+            Where to draw; None: a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+            What was drawn on.
+        """
+        from ..plots.curves import comparison
+
+        return comparison(self, metric, ax)
 
 
 def compare(

@@ -6,7 +6,7 @@ coverage   how often the regions of level α hold y_n, against α
 cde_loss   mean_n ∫ p(y|x_n)² dy - 2 p(y_n|x_n): the squared error of the density itself, a constant apart
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +14,9 @@ from scipy import stats
 
 from ..density.conditional import ConditionalDensity
 from ..model.inputs import Numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TOGETHER = 50
 """How many draws of a row are looked at together."""
@@ -144,6 +147,25 @@ class Coverage(NamedTuple):
     def error(self) -> float:
         """The mean distance of the two, the calibration error."""
         return float(np.abs(self.levels - self.observed).mean())
+
+    def plot(self, ax: "Axes | None" = None, **style: Any) -> "Axes":
+        """Draw observed against nominal coverage, as `gpcde.plots.coverage` does.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None: a new figure.
+        **style
+            Of the line, as matplotlib's plot takes it.
+
+        Returns
+        -------
+        matplotlib Axes
+            What was drawn on.
+        """
+        from ..plots.calibration import coverage
+
+        return coverage(self, ax, **style)
 
 
 def coverage(density: Density, y: Numbers, levels: Numbers | None = None, kind: str = "central") -> Coverage:

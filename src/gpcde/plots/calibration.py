@@ -36,7 +36,7 @@ def pit(values: Float[np.ndarray, "*n"], bins: int = 10, ax: "Axes | None" = Non
     ax.hist(flat, bins=bins, range=(0, 1), density=True, color=line(0)["color"], alpha=0.7, edgecolor="white")
     ax.axhspan(low, high, color="black", alpha=0.15, lw=0)
     ax.axhline(1, color="black", lw=0.8)
-    ax.set(xlabel="PIT", ylabel="density", xlim=(0, 1), title=f"p = {uniformity(flat).p_value:.2g}")
+    ax.set(xlabel="PIT", ylabel="density", xlim=(0, 1), title=f"uniform? p = {uniformity(flat).p_value:.2g}")
     return ax
 
 
@@ -60,7 +60,8 @@ def coverage(curve: Coverage, ax: "Axes | None" = None, **style: Any) -> "Axes":
     ax = axes(ax)
     ax.plot([0, 1], [0, 1], "k--", lw=0.8)
     ax.plot(curve.levels, curve.observed, **{**line(0, marker=True), "markersize": 3, **style})
-    ax.set(xlabel="level", ylabel="observed", xlim=(0, 1), ylim=(0, 1), title=f"error {curve.error:.3f}")
+    ax.set(xlabel="level", ylabel="how often y was inside", xlim=(0, 1), ylim=(0, 1))
+    ax.set(title=f"off by {curve.error:.3f} in the mean")
     return ax
 
 

@@ -152,9 +152,11 @@ def density_of(model: DensityEstimator, X: Any, output: int) -> ConditionalDensi
     return density if density.n_outputs == 1 else density.marginal(output)
 
 
-def reach(density: ConditionalDensity, y: np.ndarray | None = None, points: int = 201) -> Float[np.ndarray, " g"]:
-    """A grid of y where densities, and data, lie; within the bounds of a transformed y."""
-    lowest, low, high, highest = density.quantile([0.0, 0.002, 0.998, 1.0]).reshape(len(density), 4).T
+def reach(
+    density: ConditionalDensity, y: np.ndarray | None = None, points: int = 201, tail: float = 0.002
+) -> Float[np.ndarray, " g"]:
+    """A grid of y where densities, but for their tails, and data lie; within the bounds of a transformed y."""
+    lowest, low, high, highest = density.quantile([0.0, tail, 1 - tail, 1.0]).reshape(len(density), 4).T
     ends = np.concatenate([low, high, [] if y is None else y])
     margin = 0.02 * (ends.max() - ends.min())
     return np.linspace(max(ends.min() - margin, lowest.min()), min(ends.max() + margin, highest.max()), points)

@@ -163,8 +163,8 @@ def effect(
     feature: int | str = 0,
     output: int | str = 0,
     levels: Sequence[float] = LEVELS,
-    rows: int = 100,
-    draws: int = 100,
+    rows: int = 50,
+    draws: int = 200,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """The effect of one input, the others averaged over the data: the fan chart of mean_n p(y | x_j, x_n,-j).
@@ -181,9 +181,9 @@ def effect(
         Which output, by name or number.
     levels : sequence of float, default=(0.5, 0.8, 0.95)
         The probabilities of the intervals.
-    rows : int, default=100
+    rows : int, default=50
         How many rows of X to average over, evenly spaced among them.
-    draws : int, default=100
+    draws : int, default=200
         How many draws of y each of these rows has.
     ax : matplotlib Axes, default=None
         Where to draw; None: a new figure.
@@ -193,7 +193,7 @@ def effect(
     matplotlib Axes
         What was drawn on.
     """
-    which, axis, ordered = find_output(model, output), move(model, feature, X, 41), _checked(levels)
+    which, axis, ordered = find_output(model, output), move(model, feature, X, 25), _checked(levels)
     count = np.shape(X)[0]
     some = np.unique(np.linspace(0, count - 1, min(rows, count)).round().astype(int))
     table = read(_safe_indexing(X, some))

@@ -4,14 +4,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ..density.conditional import ConditionalDensity, check_level
+from ..density.samples import DensitySamples
 from ..estimators.base import DensityEstimator
 from .conditions import column, density_of, feature_names, find_output, output_name, reach, read
 from .style import axes, dots, heat, line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+MANY = 20
+"""So many curves are the most that are drawn together."""
 
 
 def densities(
@@ -61,18 +66,35 @@ def densities(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['x = -0.5', 'x = 0.5']
     """
-    check_level(level)
     which = find_output(model, output)
     density = density_of(model, X, which)
     labels = _labels(model, X) if labels is None else labels
-    if len(labels) != len(density):
-        raise ValueError(f"labels must name each of the {len(density)} rows of X, got {len(labels)}")
-    points = reach(density, points=401)
-    heights, regions = density.pdf_grid(points), density.hdr(level)
-    ax = axes(ax)
+    samples = None
     if draws and hasattr(model, "sample_densities"):
         samples = model.sample_densities(X, draws, random_state)
         samples = samples if model.n_outputs_ == 1 else samples.marginal(which)
+    return curves(density, labels, level=level, samples=samples, name=output_name(model, which), ax=ax)
+
+
+def curves(
+    density: ConditionalDensity,
+    labels: Sequence[str],
+    *,
+    level: float,
+    samples: DensitySamples | None = None,
+    name: str = "y",
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """The densities of one output, the band of their samples, and beneath, in that order, their highest regions."""
+    check_level(level)
+    if len(density) > MANY:
+        raise ValueError(f"{len(density)} curves could not be told apart: choose up to {MANY} rows")
+    if len(labels) != len(density):
+        raise ValueError(f"labels must name each of the {len(density)} rows, got {len(labels)}")
+    points = reach(density, points=401)
+    heights, regions = density.pdf_grid(points), density.hdr(level)
+    ax = axes(ax)
+    if samples is not None:
         band = samples.band(level, points)
         for i in range(len(density)):
             ax.fill_between(points, band.lower[i], band.upper[i], color=line(i)["color"], alpha=0.2, lw=0)
@@ -83,7 +105,7 @@ def densities(
         for low, high in regions[i]:
             ax.plot([low, high], [below, below], color=line(i)["color"], lw=4, solid_capstyle="butt")
     ax.axhline(0, color="black", lw=0.5)
-    ax.set(xlabel=output_name(model, which), ylabel="density", ylim=(-step * (len(density) + 1), None))
+    ax.set(xlabel=name, ylabel="density", ylim=(-step * (len(density) + 1), None))
     ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= ax.get_ylim()[1]])
     ax.legend(title=f"bars: {100 * level:g} % regions", fontsize="small", title_fontsize="small")
     return ax
@@ -128,6 +150,9 @@ def joint(
     """
     for level in levels:
         check_level(level)
+    check_is_fitted(model)
+    if model.n_outputs_ < 2:
+        raise ValueError(f"a joint density has two outputs or more; this model has one, {output_name(model, 0)}")
     pair = [find_output(model, output) for output in outputs]
     if len(pair) != 2 or pair[0] == pair[1]:
         raise ValueError(f"outputs must name two different outputs, got {outputs!r}; this model has {model.n_outputs_}")
@@ -135,7 +160,7 @@ def joint(
     if len(density) != 1:
         raise ValueError(f"X must be one row, the condition, got {len(density)} rows")
     both = density.marginal(pair)
-    across, up = (reach(density_of(model, X, output), points=121) for output in pair)
+    across, up = (reach(both.marginal(j), points=121, tail=2e-4) for j in range(2))
     grid = np.stack(np.meshgrid(across, up), axis=-1)
     heights = both.pdf_grid(grid.reshape(-1, 2)).reshape(len(up), len(across))
     ax = axes(ax)
