@@ -38,6 +38,7 @@ from ..runtime.memory import require_memory
 from ..runtime.precision import scope
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
+from .memory import Memory
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .plan import Plan, choose
@@ -52,6 +53,12 @@ except ImportError:  # before, there is nothing to support
     def with_callbacks(method: Any) -> Any:
         return method
 
+
+FOLDS, ENOUGH_ROWS = 5, 300
+"""One part in that many of the rows weighs the memory; several do, one after another, up to that many rows in all."""
+
+LEAST_ROWS, MOST_OUTPUTS = 20, 4
+"""The least rows, and the most outputs, that a memory is thought of for."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -79,6 +86,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         The number of columns of P; without it, P is the identity.
     design : Design, default=None
         The parts of the model, by name or as they are, in place of all of the above (see `gpcde.inference.Design`).
+    memory : {"auto", True, False}, default="auto"
+        Whether a kernel estimate of the rows stands beside the model, with the share of the density that held-out rows
+        give it (`estimators.memory`); "auto": where the model is left open too (no design, `inference="auto"`).
     y_transform : {"log", "logit"}, default=None
         "log" for y above a bound, "logit" for y between two.
     y_bounds : (float, float), default=None
@@ -113,6 +123,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     ----------
     state_ : State
         The trained model, its q(u), and what training needs to go on.
+    memory_ : Memory or None
+        The rows beside the model, and their share of the density.
     history_ : dict of arrays
         Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
     n_steps_ : int
@@ -133,6 +145,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     _learnt: ClassVar[tuple[str, ...]] = (
         *DensityEstimator._learnt,
         "state_",
+        "memory_",
         "history_",
         "n_seen_",
         "seed_",
@@ -144,6 +157,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "callbacks", "verbose")
 
     state_: State
+    memory_: Memory | None = None  # as files of 0.1.0, which do not say
     history_: dict[str, np.ndarray]
     n_seen_: float
     seed_: int
@@ -162,6 +176,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         input_dim: int | None = None,
         output_dim: int | None = None,
         design: Design | None = None,
+        memory: bool | str = "auto",
         y_transform: str | None = None,
         y_bounds: tuple[float, float] | None = None,
         max_steps: int | None = None,
@@ -185,6 +200,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.design = design
+        self.memory = memory
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.max_steps = max_steps
@@ -237,7 +253,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if again:
             data = self._more_rows(X, y, sample_weight)
         else:
-            for name in ("state_", "pause_"):  # if this fit fails, the model is not fitted
+            for name in ("state_", "pause_", "memory_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
             data = self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
         plan = self._plan(data)
@@ -254,14 +270,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         kept, held = self._split(len(data.z))
         some = data.take(kept)
         self.n_seen_ = float(some.weight.sum())
+        parts = [] if again else self._weighing(some)
         if again:
             self._check_local(len(kept), "warm_start with another number of rows")
         elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
+            first = parts[0] if parts else some
             with scope():
-                self.state_ = on_host(start(jax.random.key(seed), some.x, some.z, plan.design, some.weight))
+                self.state_ = on_host(start(jax.random.key(seed), first.x, first.z, plan.design, first.weight))
         done = 0 if saved is None else int(self.state_.step)
-        self._train({"X": X, "y": y}, some, data.take(held), plan, plan.steps - done)
+        self._train({"X": X, "y": y}, some, data.take(held), plan, plan.steps - done, parts)
         return self
 
     @with_callbacks
@@ -355,23 +373,72 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             raise ValueError(f"early_stopping leaves {len(kept)} of {rows} rows to learn from; give more rows")
         return np.sort(kept), np.sort(held)
 
-    def _train(self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int) -> None:
-        """That many steps more on the known rows, looked after (`monitor`)."""
+    def _weighing(self, rows: Rows) -> list[Rows]:
+        """The rows, again and again, each time without (of no weight) some that are to weigh the memory; or nothing.
+
+        Few rows weigh it several times, so that what is held out does not depend on chance.
+        """
+        if self.memory not in ("auto", True, False):
+            raise ValueError(f"memory must be 'auto', True or False, got {self.memory!r}")
+        count, outputs = rows.z.shape
+        left_open = self.design is None and self.inference == "auto" and outputs <= MOST_OUTPUTS
+        if not (left_open if self.memory == "auto" else self.memory) or count < LEAST_ROWS:
+            return []
+        folds = np.array_split(np.random.default_rng(self.seed_).permutation(count), FOLDS)
+        wanted = min(max(1, ENOUGH_ROWS // count), FOLDS)
+        masks = (np.isin(np.arange(count), held) for held in folds[:wanted])
+        return [rows._replace(weight=np.where(mask, 0, rows.weight)) for mask in masks]
+
+    def _weigh_memory(self, state: State, known: Rows, parts: Sequence[Rows], plan: Plan) -> None:
+        """Remember the rows, with the share that rows not learnt from give them; `state` has learnt the first part."""
+        levels = self.features_.levels if known.x.codes.shape[1] else ()
+        memory, model, own, weight = Memory.of(known, levels, self.seed_), [], [], []
+        for number, part in enumerate(parts):
+            if number:
+                begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
+                state = self._learn(begun, part, float(part.weight.sum()), plan, plan.first_steps)
+            new = known.take(np.flatnonzero((part.weight == 0) & (known.weight > 0)))
+            model.append(Predictor.create(state.model, state.posterior).log_density(new.x, new.z))
+            own.append(memory.over(part, self.seed_).log_density(new.x, new.z))
+            weight.append(new.weight)
+        self.memory_ = memory.with_share(*(np.concatenate(logs) for logs in (model, own, weight)))
+
+    def _learn(
+        self,
+        state: State,
+        rows: Rows,
+        n_data: float,
+        plan: Plan,
+        steps: int,
+        watch: Monitor | None = None,
+    ) -> State:
+        """The state after that many steps more on these rows, which stand for `n_data`."""
+        schedules = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
+        trainer, key = Trainer.create(n_data, *schedules), jax.random.key(self.seed_)
+        data, size = whole(rows.x, rows.z, rows.weight), min(plan.batch_size, len(rows.z))
+        return train(trainer, key, state, data, max(steps, 0), size, watch=watch)[0]
+
+    def _train(
+        self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int, parts: Sequence[Rows] = ()
+    ) -> None:
+        """That many steps more on the known rows, looked after (`monitor`); at first on one part, if there are any."""
         self.__dict__.pop("n_steps_", None)
         with scope():
-            trainer = Trainer.create(
-                self.n_seen_,
-                Geometric.create(*plan.rates, plan.steps),
-                Geometric.create(*plan.gammas, plan.steps),
-            )
             test = whole(held.x, held.z, held.weight) if len(held.z) else None
             slope = self.transform_.log_slope(np.concatenate([known.z, held.z])).sum(1)
             jacobian = float(np.average(slope, weights=np.concatenate([known.weight, held.weight])))
-            monitor = Monitor(self, test, steps, plan.exact, jacobian, task)
-            data, size = whole(known.x, known.z, known.weight), min(plan.batch_size, len(known.z))
+            monitor, state = Monitor(self, test, steps, plan.exact, jacobian, task), self.state_
             with monitor:
-                key = jax.random.key(self.seed_)
-                train(trainer, key, self.state_, data, max(steps, 0), size, watch=monitor)
+                before = plan.first_steps - int(state.step)
+                if parts and before >= 0:
+                    some = float(parts[0].weight.sum())
+                    state = self._learn(state, parts[0], some, plan, before, monitor)
+                    self._weigh_memory(state, known, parts, plan)
+                    # statistics are sums over rows
+                    more = jax.tree.map(lambda a: a * (self.n_seen_ / some), state.posterior)
+                    state, steps = eqx.tree_at(lambda s: s.posterior, state, more), steps - before
+                if not monitor.stopped:
+                    self._learn(state, known, self.n_seen_, plan, steps, monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
 
@@ -439,7 +506,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
             return predictor.log_density(inputs.take(rows), z)
 
-        return Source(components, log_pdf)
+        source = Source(components, log_pdf)
+        return source if self.memory_ is None else self.memory_.beside(source, inputs)
 
     def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
         """Which latents the rows came from: q(w|x, y).
@@ -489,6 +557,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def _along(self, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
         """The densities if f (and all else that is uncertain) were this one."""
         source = Source(lambda rows: path.components(inputs.take(rows)))
+        source = source if self.memory_ is None else self.memory_.beside(source, inputs)
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
 
 

@@ -22,9 +22,10 @@ from ..density.components import Components
 from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs, Numbers, make_inputs, one_hot
+from ..runtime.blocks import padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import check_fields, check_positive, register
-from ..runtime.precision import scope
+from ..runtime.precision import on_device, scope
 from .base import DensityEstimator
 
 ENOUGH, HELD_OUT, PLENTY = 2_000, 300, 20_000
@@ -86,37 +87,51 @@ def _unpacked(raw: Float[AnyArray, " p"], outputs: int, levels: Float[AnyArray, 
 
 @compiled
 def _left_out(
-    raw: Float[Array, " p"], y: Float[Array, "n D"], x: Inputs, levels: Float[Array, " c"]
+    raw: Float[Array, " p"],
+    y: Float[Array, "n D"],
+    x: Inputs,
+    weight: Float[Array, " n"],
+    levels: Float[Array, " c"],
 ) -> tuple[Float[Array, ""], Float[Array, " p"]]:
-    """Minus the mean leave-one-out log density of the rows, and its gradient, by the raw parameters."""
+    """Minus the mean leave-one-out log density of rows with weights, and its gradient, by the raw parameters."""
 
     def objective(raw: Array) -> Array:
         h = _unpacked(raw, y.shape[1], levels)
         log_y = _log_gaussian(y, y, h.y) - 0.5 * y.shape[1] * LOG_2PI - jnp.log(h.y).sum()
         alone = jnp.eye(len(y), dtype=bool)
-        log_x = jnp.where(alone, -jnp.inf, log_kernel(x, x, h, levels))
-        joint = jax.nn.logsumexp(jnp.where(alone, -jnp.inf, log_x + log_y), axis=1)
-        return -jnp.mean(joint - jax.nn.logsumexp(log_x, axis=1))
+        left_out = alone | (weight == 0)
+        log_weight = jnp.log(jnp.where(weight == 0, 1.0, weight))
+        log_x = jnp.where(left_out, -jnp.inf, log_kernel(x, x, h, levels) + log_weight)
+        joint = jax.nn.logsumexp(jnp.where(left_out, -jnp.inf, log_x + log_y), axis=1)
+        return -jnp.sum(weight * (joint - jax.nn.logsumexp(log_x, axis=1))) / jnp.sum(weight)
 
     return jax.value_and_grad(objective)(raw)
 
 
 def fit_bandwidths(
-    rng: np.random.RandomState, y: Float[np.ndarray, "n D"], x: Inputs, levels: tuple[int, ...]
+    rng: np.random.RandomState,
+    y: Float[np.ndarray, "n D"],
+    x: Inputs,
+    levels: tuple[int, ...],
+    weight: Float[np.ndarray, " n"] | None = None,
+    enough: int | None = None,
 ) -> Bandwidths:
     """Bandwidths by maximum leave-one-out likelihood; without inputs, those of the unconditional density."""
     n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
     power = -1 / (4 + outputs + inputs)  # at which bandwidths shrink with the number of rows
-    some, counts = rng.permutation(n)[:ENOUGH], np.asarray(levels, float)
+    some, counts = rng.permutation(n)[: enough or ENOUGH], np.asarray(levels, float)
+    each = np.ones(len(some)) if weight is None else weight[some]
+    size = rung(len(some))  # rows of no weight, so that one program serves many numbers of rows
     with scope():
-        data = jax.tree.map(jnp.asarray, (y[some], x.take(some), counts))
+        present = np.append(each, np.zeros(size - len(some)))
+        data = on_device((*padded((y[some], x.take(some)), size), present, counts))
         scott = len(some) ** power
         best = None
         for width in (scott, 0.3 * scott, 3 * scott):
             start = np.concatenate([np.full(outputs + inputs, np.log(width)), np.full(len(levels), -1.0)])
 
             def objective(raw: np.ndarray) -> tuple[float, np.ndarray]:
-                value, gradient = _left_out(jnp.asarray(raw), *data)
+                value, gradient = _left_out(on_device(raw), *data)
                 return float(value), np.asarray(gradient)
 
             limits = [(-12.0, 8.0)] * (outputs + inputs) + [(-12.0, 12.0)] * len(levels)

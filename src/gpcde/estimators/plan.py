@@ -36,6 +36,9 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
 
+FIRST_SHARE = 0.6
+"""The share of the steps after which it is weighed what the rows themselves remember (`memory`)."""
+
 FIRST_STEPS, FIRST_INDUCING = 300, 96
 """How long the model without latents, which finds the lengthscales, is trained, and its inducing inputs."""
 
@@ -52,6 +55,11 @@ class Plan(NamedTuple):
     rates: tuple[float, float]
     gammas: tuple[float, float]
     exact: bool
+
+    @property
+    def first_steps(self) -> int:
+        """After how many steps a memory is weighed."""
+        return int(FIRST_SHARE * self.steps)
 
 
 def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:

@@ -1,0 +1,119 @@
+"""A memory of the rows beside the model: what no smooth function follows, the rows themselves remember.
+
+    p(y|x) = (1 - ρ) p_GP(y|x) + ρ sum_n π_n(x) N(y | y_n, diag h²),     π_n(x) ∝ v_n prod_j k_j(x_j, x_nj)
+
+The sum runs over the rows that are nearest to x; the bandwidths are those of a conditional kernel estimate (`kde`). The
+share ρ is what rows that neither has seen give it: nearly all where the mean jumps, or y lies in a few places; nothing
+where the Gaussian process is right, and then there is no memory.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from ..density.components import Components, mixed
+from ..density.conditional import Source
+from ..model.inputs import Inputs
+from ..runtime.blocks import by_blocks
+from ..runtime.files import check_fields, check_positive, register
+from .base import Rows
+from .kde import Bandwidths, fit_bandwidths, log_kernel
+
+MOST_ROWS, NEAREST = 2_000, 100
+"""Rows that are remembered, and those of them that a density is made of."""
+
+ENOUGH = 500
+"""Rows that tell the bandwidths."""
+
+LEAST, DOUBT = 0.02, 2.0
+"""A smaller share than this is none; and as many rows as this are thought to have spoken for the model beforehand."""
+
+AT_ONCE = 2**22
+"""How many pairs of rows are looked at together."""
+
+
+@register
+class Memory(NamedTuple):
+    """Rows in standard units, the bandwidths of their kernels, and the share of the density they have."""
+
+    x: Inputs
+    z: Float[np.ndarray, "n D"]
+    log_weight: Float[np.ndarray, " n"]
+    bandwidths: Bandwidths
+    levels: Int[np.ndarray, " c"]
+    share: float
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "share")
+        rows, kinds = len(self.z), self.x.codes.shape[1]
+        if not rows or self.share >= 1 or any(len(a) != rows for a in (*self.x, self.log_weight)):
+            raise ValueError("a memory must hold rows, and have less than all of the density")
+        wide = self.z.shape[1], self.x.dense.shape[1], kinds
+        if tuple(len(a) for a in self.bandwidths) != wide or len(self.levels) != kinds:
+            raise ValueError("the bandwidths of a memory do not fit its rows")
+
+    @classmethod
+    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Memory":
+        """Of these rows; its share is not known yet."""
+        found = fit_bandwidths(np.random.RandomState(seed), rows.z, rows.x, levels, rows.weight, ENOUGH)
+        widths = Bandwidths(*(np.asarray(width, float) for width in found))
+        return cls(rows.x, rows.z, rows.weight, widths, np.array(levels, int), 0.5).over(rows, seed)
+
+    def over(self, rows: Rows, seed: int) -> "Memory":
+        """The same of other rows, or of some of them where there are many."""
+        index = np.flatnonzero(rows.weight > 0)
+        some = rows.take(np.sort(np.random.RandomState(seed).permutation(index)[:MOST_ROWS]))
+        return self._replace(x=some.x, z=some.z, log_weight=np.log(some.weight))
+
+    def beside(self, model: Source, inputs: Inputs) -> Source:
+        """The mixture of a model's densities of these inputs and its own."""
+        shares = np.array([1 - self.share, self.share])
+
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            return mixed([model.components(rows), self.components(inputs.take(rows))], shares)
+
+        if model.log_pdf is None:
+            return Source(components)
+
+        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+            logs = model.log_pdf(rows, z), self.log_density(inputs.take(rows), z)  # type: ignore[misc]
+            return logsumexp(logs, b=shares[:, None], axis=0)
+
+        return Source(components, log_pdf)
+
+    def nearest(self, x: Inputs) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
+        """The rows that count most at each x, and log π of them."""
+
+        def some(x: Inputs) -> tuple[np.ndarray, np.ndarray]:
+            logs = log_kernel(x, self.x, self.bandwidths, self.levels) + self.log_weight
+            near = np.argpartition(-logs, NEAREST, axis=1)[:, :NEAREST] if len(self.z) > NEAREST else None
+            if near is None:
+                near = np.broadcast_to(np.arange(len(self.z)), logs.shape)
+            logs = np.take_along_axis(logs, near, axis=1)
+            return near, logs - logsumexp(logs, axis=1, keepdims=True)
+
+        return by_blocks(some, (x,), max(1, AT_ONCE // len(self.z)))
+
+    def components(self, x: Inputs) -> Components:
+        """A Gaussian on each of the nearest rows."""
+        near, logs = self.nearest(x)
+        return Components(logs, self.z[near], np.asarray(self.bandwidths.y)[None, None] ** 2)
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """The log density of the memory alone."""
+        return self.components(x).log_pdf(z[:, None])[:, 0]
+
+    def with_share(
+        self, model: Float[np.ndarray, " n"], own: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+    ) -> "Memory | None":
+        """With the share that rows neither has seen give it, by the log densities they have of them; None: none."""
+        gap = np.clip(own - model, -50, 50)
+        share = 0.5
+        for _ in range(200):  # expectation maximisation of a concave function
+            part = share / (share + (1 - share) * np.exp(-gap))
+            share = float((weight * part).sum() / (weight.sum() + DOUBT))
+        return self._replace(share=min(share, 0.99)) if share >= LEAST else None
