@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     help="Save training here every minute; the same command, given again, goes on from there.",
 )
 @options.seed
+@options.stream
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def fit(
     data: str,
@@ -53,11 +54,12 @@ def fit(
     config: str | None,
     checkpoint: str | None,
     seed: int,
+    stream: bool,
     quiet: bool,
 ) -> int:
     """Learn p(target | features) from the rows of DATA, and write the model to a file.
 
-    Ctrl-C ends training and keeps the model so far.
+    DATA may be a folder of Parquet files, larger than memory. Ctrl-C ends training and keeps the model so far.
 
     \b
     gpcde fit trips.csv --target lon,lat --drop id --out trips.gpcde
@@ -75,25 +77,36 @@ def fit(
     if weights and "sample_weight" not in inspect.signature(model.fit).parameters:
         raise click.BadParameter(f"a {type(model).__name__} takes none", param_hint="--weights")
 
+    from ..estimators.gpcde import GPCDE
+    from ..inference.data import StreamError
     from . import frames, progress
 
-    source = frames.read(data, frames.words(categories))
-    X, y = frames.split(source, target, features, drop, categories, weights)
-    weight = frames.weights_of(source, weights)
+    given: tuple[Any, ...]
+    if stream or Path(data).is_dir():
+        if not isinstance(model, GPCDE):
+            raise click.BadParameter(f"a {type(model).__name__} learns from rows in memory", param_hint="--stream")
+        given = (frames.stream(data, target, features, drop, categories, weights),)
+    else:
+        source = frames.read(data, frames.words(categories))
+        given = frames.split(source, target, features, drop, categories, weights)
+        given += () if weights is None else (frames.weights_of(source, weights),)
     began = time.perf_counter()
-    stopped = False
+    trouble: BaseException | None = None
     warnings.filterwarnings("ignore", "fit was interrupted")  # which is told here
     try:
         with progress.shown(model, quiet):
-            model.fit(X, y, *(() if weight is None else (weight,)))
-    except KeyboardInterrupt:
+            model.fit(*given)
+    except (KeyboardInterrupt, StreamError) as error:
         if not model.__sklearn_is_fitted__():
             raise
-        stopped = True
+        trouble = error
     model.save(path)
     if not quiet:
         tell(f"{path}: {_sentence(model)}, in {time.perf_counter() - began:.1f} s")
-    return tell(f"stopped before its end; the model so far is {path}", 130) if stopped else 0
+    if trouble is None:
+        return 0
+    why = f" ({trouble})" if isinstance(trouble, StreamError) else ""
+    return tell(f"stopped before its end{why}; the model so far is {path}", 1 if why else 130)
 
 
 def _sentence(model: "DensityEstimator") -> str:

@@ -21,7 +21,6 @@ from jaxtyping import Float, Int
 from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
-from ..inference.bound import whole
 from ..inference.design import Design
 from ..inference.schedule import Geometric
 from ..inference.start import start
@@ -37,10 +36,12 @@ from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
 from . import checkpoints
-from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
+from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
+from .parquet import ParquetRows
 from .plan import Plan, choose
+from .streaming import StreamedRows, learn, look_over, streamed
 
 try:  # scikit-learn 1.9 and later
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -207,15 +208,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     # learning
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "GPCDE":
         """Learn p(y|x) from the rows of X and y.
 
         Parameters
         ----------
-        X : array or data frame of shape (n, d)
-            Numbers; columns of text or categories in a data frame are categories.
-        y : array of shape (n,) or (n, D)
-            Outputs.
+        X : array or data frame of shape (n, d), or ParquetRows
+            Numbers; columns of text or categories in a data frame are categories. Or rows of files, which are read as
+            they are needed, with their outputs and weights.
+        y : array of shape (n,) or (n, D), default=None
+            Outputs; None with ParquetRows.
         sample_weight : array of shape (n,), default=None
             What each row counts: a row of weight 2 is that row twice, a row of weight 0 is not there.
 
@@ -231,15 +233,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         KeyboardInterrupt
             If it is interrupted. The model is then what it was after the last 50 steps that were done, which a
             FitWarning tells; not fitted, if there were none.
+        StreamError
+            If rows of a ParquetRows cannot be read; the model is then left as by an interruption.
         """
         again = self.warm_start and self.__sklearn_is_fitted__()
         seed = seed_of(self.random_state)
-        if again:
-            data = self._more_rows(X, y, sample_weight)
-        else:
+        if not again:
             for name in ("state_", "pause_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
-            data = self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+        data = self._learn(X, y, sample_weight, seed, again)
         plan = self._plan(data)
         if self.checkpoint is not None:
             checkpoints.check_place(self.checkpoint)
@@ -251,18 +253,31 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 return self
         else:
             self.digest_, self.seed_ = digest, seed
-        kept, held = self._split(len(data.z))
-        some = data.take(kept)
-        self.n_seen_ = float(some.weight.sum())
+        known, held = self._split(data)
+        self.n_seen_ = known.total
         if again:
-            self._check_local(len(kept), "warm_start with another number of rows")
+            self._check_local(known.n_rows, "warm_start with another number of rows")
         elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
+            some = known.sample
             with scope():
-                self.state_ = on_host(start(jax.random.key(seed), some.x, some.z, plan.design, some.weight))
+                key = jax.random.key(seed)
+                self.state_ = on_host(start(key, some.x, some.z, plan.design, some.weight, self.n_seen_))
         done = 0 if saved is None else int(self.state_.step)
-        self._train({"X": X, "y": y}, some, data.take(held), plan, plan.steps - done)
+        self._train({"X": X, "y": y}, known, held, plan, plan.steps - done)
         return self
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, seed: int, again: bool) -> Rows | StreamedRows:
+        """The rows in standard units, those of the last fit or learnt from them."""
+        if not isinstance(X, ParquetRows):
+            if again:
+                return self._more_rows(X, y, sample_weight)
+            return self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+        check_alone(y, sample_weight)
+        if again:
+            seen = look_over(X, seed, self.y_transform, self.y_bounds)
+            return streamed(self, X, seen)
+        return learn(self, X, seed, self.y_transform, self.y_bounds, self._common_scale())
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
@@ -309,14 +324,14 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """Whether the outputs are alike, and have one unit: where P mixes them."""
         return self.output_dim is not None or (isinstance(self.design, Design) and self.design.mixing is not None)
 
-    def _plan(self, data: Rows) -> Plan:
+    def _plan(self, data: Rows | StreamedRows) -> Plan:
         self._check_validation()
         self._check_positive_integers("patience")
         check_number("tol", self.tol, 0, closed=True)
         self._check_memory(data)
-        settings = {name: getattr(self, name) for name in PARAMETERS}
-        levels = self.features_.levels if data.x.codes.shape[1] else ()
-        plan = choose(settings, len(data.z), data.x.dense.shape[1], levels, data.z)
+        settings, some = {name: getattr(self, name) for name in PARAMETERS}, data.sample
+        levels = self.features_.levels if some.x.codes.shape[1] else ()
+        plan = choose(settings, data.n_rows, some.x.dense.shape[1], levels, some.z)
         if self.learning_rate is not None:
             check_number("learning_rate", self.learning_rate, 0)
             plan = plan._replace(rates=(self.learning_rate, 0.1 * self.learning_rate))
@@ -327,11 +342,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 "early_stopping needs q(w) of rows that were held out: inference='gaussian' has none, "
                 "use 'amortised' or 'free-form'"
             )
+        if isinstance(data, StreamedRows) and (own or self.early_stopping):
+            what, instead = ("early_stopping holds out rows", "leave it out, or score a ParquetRows of others")
+            if own:
+                what, instead = ("inference='gaussian' keeps a q(w) for every row", "use 'amortised' or 'free-form'")
+            raise ValueError(f"{what}, which a ParquetRows, whose rows are streamed, does not allow: {instead}")
         return plan
 
-    def _check_memory(self, data: Rows) -> None:
+    def _check_memory(self, data: Rows | StreamedRows) -> None:
         """Raise where what the settings ask for is more than there is memory."""
-        rows, outputs = data.z.shape
+        rows, outputs = data.n_rows, self.n_outputs_
         wished = self.design.inducing if isinstance(self.design, Design) else self.n_inducing
         sizes = {"n_inducing": wished, "output_dim": self.output_dim, "input_dim": self.input_dim}
         for name, size in {**sizes, "latent_dim": self.latent_dim}.items():
@@ -346,16 +366,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.state_.local is not None and len(self.state_.local.value) != rows:
             raise ValueError(f"inference='gaussian' keeps a q(w) for every row of fit: it cannot do {what}")
 
-    def _split(self, rows: int) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " h"]]:
+    def _split(self, data: Rows | StreamedRows) -> tuple[Rows | StreamedRows, Rows]:
         """The rows to learn from, and those held out."""
-        if not self.early_stopping:
-            return np.arange(rows), np.zeros(0, int)
-        kept, held = split_rows(np.random.default_rng(self.seed_), rows, self.validation_fraction)
+        if not self.early_stopping or isinstance(data, StreamedRows):
+            return data, data.sample.take(slice(0))
+        kept, held = split_rows(np.random.default_rng(self.seed_), data.n_rows, self.validation_fraction)
         if len(kept) < 2:
-            raise ValueError(f"early_stopping leaves {len(kept)} of {rows} rows to learn from; give more rows")
-        return np.sort(kept), np.sort(held)
+            raise ValueError(f"early_stopping leaves {len(kept)} of {data.n_rows} rows to learn from; give more rows")
+        return data.take(np.sort(kept)), data.take(np.sort(held))
 
-    def _train(self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int) -> None:
+    def _train(self, task: dict[str, Any], known: Rows | StreamedRows, held: Rows, plan: Plan, steps: int) -> None:
         """That many steps more on the known rows, looked after (`monitor`)."""
         self.__dict__.pop("n_steps_", None)
         with scope():
@@ -364,27 +384,24 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 Geometric.create(*plan.rates, plan.steps),
                 Geometric.create(*plan.gammas, plan.steps),
             )
-            test = whole(held.x, held.z, held.weight) if len(held.z) else None
-            slope = self.transform_.log_slope(np.concatenate([known.z, held.z])).sum(1)
-            jacobian = float(np.average(slope, weights=np.concatenate([known.weight, held.weight])))
-            monitor = Monitor(self, test, steps, plan.exact, jacobian, task)
-            data, size = whole(known.x, known.z, known.weight), min(plan.batch_size, len(known.z))
-            with monitor:
-                key = jax.random.key(self.seed_)
-                train(trainer, key, self.state_, data, max(steps, 0), size, watch=monitor)
+            test = held.data if held.n_rows else None
+            jacobian = known.mean_slope(self.transform_, held)
+            with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
+                key, size = jax.random.key(self.seed_), min(plan.batch_size, known.n_rows)
+                train(trainer, key, self.state_, known.data, max(steps, 0), size, watch=monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
 
     # checkpoints
 
-    def _digest(self, data: Rows) -> str:
+    def _digest(self, data: Rows | StreamedRows) -> str:
         """What tells these data and settings from others."""
         left_out = ("checkpoint", "callbacks", "verbose", "warm_start", "design")
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
         parts: dict[str, np.ndarray] = {}
         design = pack(self.design, parts)  # whose repr would leave out the numbers of its parts
         digest = hashlib.sha256(repr((sorted(params.items()), design)).encode())
-        for array in (data.x.dense, data.x.codes, data.z, data.weight, *parts.values()):
+        for array in (*data.contents(), *parts.values()):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

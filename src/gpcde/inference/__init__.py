@@ -6,7 +6,8 @@
 `gpcde.GPCDE(design=...)` does the same behind scikit-learn's face.
 """
 
-from .bound import Batch, Draws, Terms, draw, evaluate_bound, whole
+from .bound import Draws, Terms, draw, evaluate_bound
+from .data import Batch, Stream, StreamError, whole
 from .design import Design
 from .posterior import Shared, SparsePosterior, Statistics, VariationalPosterior
 from .schedule import Geometric, Minibatches
@@ -24,6 +25,8 @@ __all__ = [
     "SparsePosterior",
     "State",
     "Statistics",
+    "Stream",
+    "StreamError",
     "Terms",
     "Trainer",
     "TrainingError",

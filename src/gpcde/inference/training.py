@@ -13,6 +13,7 @@ within the chunk, and goes back to the chunk's start with smaller steps.
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 import equinox as eqx
@@ -29,10 +30,11 @@ from ..runtime.blocks import rung
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_fields, check_positive, register
 from ..runtime.precision import on_device, require_wide, scope, wide
-from .bound import Batch, Draws, Terms, draw, evaluate_bound
+from .bound import Draws, Terms, draw, evaluate_bound
+from .data import Batch, Data
 from .forms import inverse_cholesky
 from .posterior import Coefficients, Statistics, VariationalPosterior
-from .schedule import Geometric, Minibatches
+from .schedule import Geometric
 
 
 class TrainingError(RuntimeError):
@@ -334,7 +336,7 @@ def train(
     trainer: Trainer,
     key: PRNGKeyArray,
     state: State,
-    data: Batch,
+    data: Data,
     steps: int,
     batch_size: int,
     chunk: int = 50,
@@ -353,8 +355,8 @@ def train(
         Of minibatches and draws.
     state : State
         Where training is, from `start` or `Trainer.init`.
-    data : Batch
-        All rows (`whole`).
+    data : Batch or Stream
+        All rows (`whole`), or how to read them.
     steps : int
         How many steps to take.
     batch_size : int
@@ -375,16 +377,13 @@ def train(
     ------
     TrainingError
         If the bound is not finite and smaller steps do not help.
+    StreamError
+        If rows that are streamed cannot be read.
     """
     began = time.perf_counter()
     records: list[Record] = []
-    with scope():
-        n_data = data.y.shape[0]
-        batches = Minibatches(key, n_data, min(batch_size, n_data))
-        # rows of no weight, so that one program serves many numbers of rows
-        data = on_device(data.padded(rung(n_data)))
+    with scope(), closing(data.batches(key, batch_size)) as batches:
         bounds = np.zeros(chunk)
-        everything = np.arange(len(data.y), dtype=np.int32) if batch_size >= n_data else None
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
         stopped = False
@@ -393,12 +392,12 @@ def train(
             over = stopped or at >= end
             # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
             count = 1 if over else min(chunk, end - at)
-            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)]) if everything is None else everything[None]
-            result = run_chunk(trainer, key, state, data, rows, np.asarray(count), bounds)
+            some, rows = batches(at, count, chunk)
+            result = run_chunk(trainer, key, state, some, rows, np.asarray(count), bounds)
             if not bool(result.finite):
                 failures, trouble, stopped = failures + 1, at + int(result.done) - 1, False
                 if failures > 4:
-                    raise TrainingError(_likely_cause(state, data, trouble), earlier, records)
+                    raise TrainingError(_likely_cause(state, some, trouble), earlier, records)
                 if trouble == at and earlier is not state:  # the step before broke it: a chunk further back
                     state = earlier
                     records.pop()
