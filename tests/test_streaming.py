@@ -1,5 +1,6 @@
 """Rows that are streamed: each once a pass, the units and the model of the same rows in memory, and nothing lost."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from gpcde import GPCDE, MDN, DataWarning, FitWarning, LinearGaussian, ParquetRows, StreamError
+from gpcde import GP, GPCDE, MDN, DataWarning, FitWarning, LinearGaussian, ParquetRows, StreamError, load
+from gpcde.cli import main
 from gpcde.density.transforms import Moments
 from gpcde.estimators.parquet import Portion
 from gpcde.estimators.streaming import Sample, learn
@@ -397,3 +399,21 @@ def test_a_warm_start_goes_on_with_other_files(tmp_path: Path) -> None:
     assert model.features_ is before
     shutil.rmtree(tmp_path / "rows")
     assert np.isfinite(model.score(pd.DataFrame(X, columns=["a", "b"]), Y))
+
+
+def test_a_folder_is_learnt_from_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model is that of Python; a file is streamed where it is told to be."""
+    folder = written(tmp_path / "rows", table().append_column("id", pa.array(range(len(Y)))), 2, 10)
+    names = ("batch_size", "max_steps", "n_inducing")
+    chosen = [word for name in names for word in ("--set", f"{name}={BATCHES[name]}")]
+    assert main(["fit", str(folder), "--drop", "id", "--model", "gp", *chosen]) == 0
+    model = load(tmp_path / "rows.gpcde")
+    found = ParquetRows(folder, ["y"], drop="id")
+    assert_same_model(model, GP(**{name: BATCHES[name] for name in names}, random_state=0).fit(found))
+    capsys.readouterr()
+    assert main(["score", str(tmp_path / "rows.gpcde"), str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": len(Y), "log_density": model.score(found)}
+    assert main(["fit", str(folder), "--drop", "id", "--model", "mdn"]) == 2
+    assert "--stream: a MDN learns from rows in memory" in capsys.readouterr().err
+    assert main(["fit", str(folder / "part0.parquet"), "--stream", "--target", "z"]) == 1
+    assert "target: there is no column z; there are a, b, y, id" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
+from . import processes as many
 from .settings import MODELS, make_model, parameters
 from .telling import show, tell
 
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 )
 @options.seed
 @options.stream
+@click.option(
+    "--processes",
+    metavar="N|auto",
+    help="Share the rows of a batch among N processes on this machine, or those that a cluster started (auto).",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def fit(
     data: str,
@@ -55,6 +61,7 @@ def fit(
     checkpoint: str | None,
     seed: int,
     stream: bool,
+    processes: str | None,
     quiet: bool,
 ) -> int:
     """Learn p(target | features) from the rows of DATA, and write the model to a file.
@@ -65,6 +72,11 @@ def fit(
     gpcde fit trips.csv --target lon,lat --drop id --out trips.gpcde
     gpcde fit trips.csv --target fare --set y_transform=log --set max_steps=500
     """
+    several = many.check(processes)
+    if several is not None:
+        if data == "-":
+            raise click.BadParameter("each process reads DATA, which cannot be a pipe", param_hint="--processes")
+        return many.start(several, click.get_current_context().find_root().obj)
     path = Path(out) if out else Path(data).with_suffix(".gpcde")
     if not out and data == "-":
         raise click.BadParameter("name the file for the model", param_hint="--out")
@@ -77,9 +89,35 @@ def fit(
     if weights and "sample_weight" not in inspect.signature(model.fit).parameters:
         raise click.BadParameter(f"a {type(model).__name__} takes none", param_hint="--weights")
 
+    with many.joined(processes) as devices:
+        return _fit(model, data, target, features, drop, categories, weights, stream, devices, path, quiet)
+
+
+def _fit(
+    model: "DensityEstimator",
+    data: str,
+    target: Sequence[str],
+    features: Sequence[str],
+    drop: Sequence[str],
+    categories: Sequence[str],
+    weights: str | None,
+    stream: bool,
+    devices: str | None,
+    path: Path,
+    quiet: bool,
+) -> int:
+    """Learn from the rows, and write the model."""
     from ..estimators.gpcde import GPCDE
     from ..inference.data import StreamError
+    from ..inference.training import LostProcess
+    from ..runtime.spread import is_first
     from . import frames, progress
+
+    if devices is not None:
+        if not isinstance(model, GPCDE):
+            raise click.BadParameter(f"a {type(model).__name__} learns in one process", param_hint="--processes")
+        model.devices = devices
+        quiet = quiet or not is_first()
 
     given: tuple[Any, ...]
     if stream or Path(data).is_dir():
@@ -96,11 +134,14 @@ def fit(
     try:
         with progress.shown(model, quiet):
             model.fit(*given)
-    except (KeyboardInterrupt, StreamError) as error:
+    except (KeyboardInterrupt, StreamError, LostProcess) as error:
         if not model.__sklearn_is_fitted__():
             raise
         trouble = error
-    model.save(path)
+    if is_first():
+        model.save(path)
+    if isinstance(trouble, LostProcess):
+        raise trouble
     if not quiet:
         tell(f"{path}: {_sentence(model)}, in {time.perf_counter() - began:.1f} s")
     if trouble is None:

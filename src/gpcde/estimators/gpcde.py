@@ -35,6 +35,7 @@ from ..prediction.predictor import Predictor, make_predictor
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
+from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
 from .monitor import HISTORY, Monitor, on_host
@@ -103,6 +104,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         Whether `fit` goes on from where the last `fit` ended.
     checkpoint : path, default=None
         A file to which training is saved every minute, and from which it resumes.
+    devices : int or "all", default=None
+        How many devices share the rows of a batch, or all, of all processes that `jax.distributed` joined; None: one.
     callbacks : list of callable, default=None
         Functions of (model, record), called every 50 steps; training stops where one returns True.
     random_state : int, RandomState or None, default=None
@@ -142,7 +145,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         "n_steps_",
     )
 
-    _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "callbacks", "verbose")
+    _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "devices", "callbacks", "verbose")
 
     state_: State
     history_: dict[str, np.ndarray]
@@ -174,6 +177,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         patience: int = 5,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        devices: int | str | None = None,
         callbacks: Sequence[Callback] | None = None,
         random_state: Any = None,
         verbose: bool | int | None = None,
@@ -197,6 +201,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.patience = patience
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.devices = devices
         self.callbacks = callbacks
         self.random_state = random_state
         self.verbose = verbose
@@ -237,7 +242,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             If rows of a ParquetRows cannot be read; the model is then left as by an interruption.
         """
         again = self.warm_start and self.__sklearn_is_fitted__()
+        Spread.over(self.devices)  # raises where there are not so many
         seed = seed_of(self.random_state)
+        if self.devices is not None:
+            seed = int(agreed(np.asarray(seed)))
         if not again:
             for name in ("state_", "pause_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
@@ -383,11 +391,14 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 self.n_seen_,
                 Geometric.create(*plan.rates, plan.steps),
                 Geometric.create(*plan.gammas, plan.steps),
+                self.devices,
             )
             test = held.data if held.n_rows else None
             jacobian = known.mean_slope(self.transform_, held)
             with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
                 key, size = jax.random.key(self.seed_), min(plan.batch_size, known.n_rows)
+                if self.devices is not None:  # where processors differ, so may the last bits of a start
+                    self.state_ = agreed(self.state_)
                 train(trainer, key, self.state_, known.data, max(steps, 0), size, watch=monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
@@ -396,7 +407,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
 
     def _digest(self, data: Rows | StreamedRows) -> str:
         """What tells these data and settings from others."""
-        left_out = ("checkpoint", "callbacks", "verbose", "warm_start", "design")
+        left_out = (*self._unsaved, "design")
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
         parts: dict[str, np.ndarray] = {}
         design = pack(self.design, parts)  # whose repr would leave out the numbers of its parts

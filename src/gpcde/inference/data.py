@@ -12,7 +12,7 @@ three are held. Rows left over at the end of a pass, fewer than a batch, sit it 
 import abc
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -45,8 +45,8 @@ class Batches(abc.ABC):
 class Data(Protocol):
     """What can be trained on."""
 
-    def batches(self, key: PRNGKeyArray, size: int) -> Batches:
-        """Its rows, in batches of that size (or all of them, where there are fewer)."""
+    def batches(self, key: PRNGKeyArray, size: int, put: Callable[[Any], Any] = on_device) -> Batches:
+        """Its rows, in batches of that size (or all of them, where there are fewer), put onto devices."""
         ...
 
 
@@ -80,9 +80,9 @@ class Batch(NamedTuple):
         new = np.arange(size) >= n
         return more._replace(rows=np.where(new, n, more.rows).astype(np.int32), weight=np.where(new, 0.0, more.weight))
 
-    def batches(self, key: PRNGKeyArray, size: int) -> Batches:
-        """These rows in batches, held on the device."""
-        return Resident(key, self, size)
+    def batches(self, key: PRNGKeyArray, size: int, put: Callable[[Any], Any] = on_device) -> Batches:
+        """These rows in batches, held on devices."""
+        return Resident(key, self, size, put)
 
 
 def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | None = None) -> Batch:
@@ -111,10 +111,10 @@ def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | 
 class Resident(Batches):
     """Rows in memory, with more rows of no weight, so that one program serves many numbers of rows."""
 
-    def __init__(self, key: PRNGKeyArray, data: Batch, size: int) -> None:
+    def __init__(self, key: PRNGKeyArray, data: Batch, size: int, put: Callable[[Any], Any]) -> None:
         n = data.y.shape[0]
         self._index = Minibatches(key, n, min(size, n))
-        self._data = on_device(data.padded(rung(n)))
+        self._data = put(data.padded(rung(n)))
         self._all = np.arange(rung(n), dtype=np.int32)[None] if size >= n else None
 
     def __call__(self, step: int, count: int, room: int) -> tuple[Batch, Int[np.ndarray, "#t b"]]:
@@ -143,14 +143,14 @@ class Stream(NamedTuple):
     read: Callable[[int], Batch]
     pool: int = 2**18
 
-    def batches(self, key: PRNGKeyArray, size: int) -> Batches:
+    def batches(self, key: PRNGKeyArray, size: int, put: Callable[[Any], Any] = on_device) -> Batches:
         """These rows in batches; where a batch is all of them, they are held."""
         if size < sum(self.sizes):
-            return Streamed(key, self, size)
+            return Streamed(key, self, size, put)
         numbers = [number for number, rows in enumerate(self.sizes) if rows]
         parts = [self.read(number) for number in numbers]
         joined = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
-        return whole(joined.x, joined.y, joined.weight).batches(key, size)
+        return whole(joined.x, joined.y, joined.weight).batches(key, size, put)
 
 
 class Pass(NamedTuple):
@@ -163,8 +163,8 @@ class Pass(NamedTuple):
 class Streamed(Batches):
     """The rows of a stream, read ahead by one pool."""
 
-    def __init__(self, key: PRNGKeyArray, stream: Stream, size: int) -> None:
-        self._entropy, self._stream, self._size = entropy(key), stream, size
+    def __init__(self, key: PRNGKeyArray, stream: Stream, size: int, put: Callable[[Any], Any]) -> None:
+        self._entropy, self._stream, self._size, self._put = entropy(key), stream, size, put
         self._each = sum(stream.sizes) // size
         self._reader = ThreadPoolExecutor(1, "gpcde-rows")
         self._passes: dict[int, Pass] = {}
@@ -185,7 +185,7 @@ class Streamed(Batches):
         joined = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
         total = room * self._size
         index = np.arange(total, dtype=np.int32)
-        return on_device(joined.padded(total)._replace(rows=index)), index.reshape(room, self._size)
+        return self._put(joined.padded(total)._replace(rows=index)), index.reshape(room, self._size)
 
     def _rows(self, number: int, begin: int, end: int) -> list[Batch]:
         """The rows from `begin` to `end` of a pass, from one pool or several."""
