@@ -112,7 +112,7 @@ def joined(given: str | None) -> Iterator[str | None]:
 
     try:
         yield "all"
-    except LostProcess as error:
+    except (LostProcess, ConnectionError) as error:
         tell(str(error))
         sys.stdout.flush()
         os._exit(1)  # JAX would wait for the lost one at the door

@@ -80,6 +80,9 @@ class ParquetRows:
     (100, ('x',), 3)
     """
 
+    names: tuple[str, ...]
+    groups: list[RowGroup]
+
     def __init__(
         self,
         source: Any,
@@ -108,7 +111,7 @@ class ParquetRows:
             if kinds[name] != "number":
                 raise ValueError(f"column {name}, which is {self._role(name)}, must hold numbers, and holds text")
         self.text = {place: name for place, name in enumerate(self.names) if kinds[name] == "category"}
-        self.groups: list[RowGroup] = []
+        self.groups = []
         for fragment in dataset.get_fragments():
             self.groups += self._row_groups(fragment, kinds)
         if not len(self):

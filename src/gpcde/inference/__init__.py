@@ -12,13 +12,14 @@ from .design import Design
 from .posterior import Shared, SparsePosterior, Statistics, VariationalPosterior
 from .schedule import Geometric, Minibatches
 from .start import start
-from .training import Record, State, Trainer, TrainingError, optimal_posterior, train
+from .training import LostProcess, Record, State, Trainer, TrainingError, optimal_posterior, train
 
 __all__ = [
     "Batch",
     "Design",
     "Draws",
     "Geometric",
+    "LostProcess",
     "Minibatches",
     "Record",
     "Shared",

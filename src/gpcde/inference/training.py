@@ -57,17 +57,7 @@ class TrainingError(RuntimeError):
 
 
 class LostProcess(TrainingError):
-    """Another process of the run is gone; what was reached is kept, and a checkpoint goes on with any number of them.
-
-    Parameters
-    ----------
-    message : str
-        Why.
-    state : State, default=None
-        The last good state.
-    records : list of Record, default=None
-        What was recorded until then.
-    """
+    """Another process of the run is gone; what was reached is kept, and a checkpoint goes on in any number of them."""
 
 
 @register
