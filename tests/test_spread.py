@@ -25,12 +25,14 @@ SOURCE = str(Path(gpcde.__file__).parent.parent)
 
 DEVICES = """
 import json
-import sys
+import tempfile
 
 import jax
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from gpcde import GPCDE, scope
+from gpcde import GPCDE, ParquetRows, scope
 from gpcde.inference import Trainer, whole
 from gpcde.inference.training import run_chunk
 from gpcde.model import make_inputs
@@ -43,6 +45,12 @@ for inference, steps in (("none", 100), ("free-form", 50)):
         settings = {"inference": inference, "max_steps": steps, "batch_size": 16, "n_inducing": 8, "random_state": 0}
         model = GPCDE(**settings, devices=devices).fit(X, y)
         told[f"{inference} {devices}"] = [*model.history_["bound"], *model.predict_density(X).log_pdf(y)]
+with tempfile.TemporaryDirectory() as folder:
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), f"{folder}/rows.parquet", row_group_size=10)
+    for devices in (None, 4):
+        settings = {"inference": "none", "max_steps": 50, "batch_size": 16, "n_inducing": 8, "random_state": 0}
+        streamed = GPCDE(**settings, devices=devices).fit(ParquetRows(folder, "y", buffer=1))
+        told[f"streamed {devices}"] = [*streamed.history_["bound"], *streamed.state_.posterior.G.ravel()]
 with scope():
     trainer = Trainer.create(48, devices=4)
     data, spread = whole(make_inputs(X), y[:, None]), trainer.spread
@@ -69,8 +77,9 @@ def test_several_devices_give_the_bound_and_the_model_of_one() -> None:
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["sums"] > 0
     assert told["shares"]
-    for spread, one in (("none 4", "none None"), ("none 3", "none None"), ("free-form 4", "free-form None")):
-        np.testing.assert_allclose(told[spread], told[one], rtol=1e-8)
+    for spread in ("none 4", "none 3", "free-form 4", "streamed 4"):
+        one = spread.split()[0] + " None"
+        np.testing.assert_allclose(told[spread], told[one], rtol=1e-8, atol=1e-8)
 
 
 @pytest.fixture
