@@ -269,5 +269,5 @@ def test_lazy_and_foreign_tables_are_told_how_to_become_readable() -> None:
         MDN().fit(pl.LazyFrame(NUMBERS), NUMBERS["b"])
     with pytest.raises(TypeError, match=r"LazyFrame of polars.*give y.collect\(\)"):
         MDN().fit(pl.DataFrame(NUMBERS), pl.LazyFrame(NUMBERS))
-    with pytest.raises(TypeError, match=r"Table of pyarrow.*give X.to_pandas\(\)"):
-        MDN().fit(pa.table(NUMBERS), NUMBERS["b"])
+    with pytest.raises(TypeError, match=r"Table of pyarrow.*give y.to_pandas\(\)"):
+        MDN().fit(pl.DataFrame(NUMBERS), pa.table(NUMBERS))

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from .estimators.kde import KDE, ConditionalKDE
     from .estimators.linear import LinearGaussian
     from .estimators.mdn import MDN
+    from .estimators.parquet import ParquetRows
     from .estimators.stacked import Stacked
     from .evaluation.compare import Comparison, compare
     from .evaluation.diagnostics import Coverage, cde_loss, coverage, hpd_pit, pit, uniformity
+    from .inference.data import StreamError
     from .inference.design import Design
     from .inference.training import TrainingError
     from .plots.calibration import plot_coverage, plot_pit
@@ -52,7 +54,9 @@ __all__ = [
     "FitWarning",
     "Flow",
     "LinearGaussian",
+    "ParquetRows",
     "Stacked",
+    "StreamError",
     "TrainingError",
     "__version__",
     "cde_loss",
@@ -80,9 +84,11 @@ PLACES = {
     "estimators.kde": ("KDE", "ConditionalKDE"),
     "estimators.linear": ("LinearGaussian",),
     "estimators.mdn": ("MDN",),
+    "estimators.parquet": ("ParquetRows",),
     "estimators.stacked": ("Stacked",),
     "evaluation.compare": ("Comparison", "compare"),
     "evaluation.diagnostics": ("Coverage", "cde_loss", "coverage", "hpd_pit", "pit", "uniformity"),
+    "inference.data": ("StreamError",),
     "inference.design": ("Design",),
     "inference.training": ("TrainingError",),
     "plots.calibration": ("plot_coverage", "plot_pit"),

@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:
-            code = commands.main(words, prog_name="gpcde", standalone_mode=False)
+            code = commands.main(words, prog_name="gpcde", standalone_mode=False, obj=words)
             sys.stdout.flush()
             return code or 0
         except click.ClickException as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
+from . import processes as many
 from .settings import MODELS, make_model, parameters
 from .telling import show, tell
 
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     help="Save training here every minute; the same command, given again, goes on from there.",
 )
 @options.seed
+@options.stream
+@click.option(
+    "--processes",
+    metavar="N|auto",
+    help="Share the rows of a batch among N processes on this machine, or those that a cluster started (auto).",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def fit(
     data: str,
@@ -51,16 +58,23 @@ def fit(
     config: str | None,
     checkpoint: str | None,
     seed: int,
+    stream: bool,
+    processes: str | None,
     quiet: bool,
 ) -> int:
     """Learn p(target | features) from the rows of DATA, and write the model to a file.
 
-    Ctrl-C ends training and keeps the model so far.
+    DATA may be a folder of Parquet files, larger than memory. Ctrl-C ends training and keeps the model so far.
 
     \b
     gpcde fit trips.csv --target lon,lat --drop id --out trips.gpcde
     gpcde fit trips.csv --target fare --set y_transform=log --set max_steps=500
     """
+    several = many.check(processes)
+    if several is not None:
+        if data == "-":
+            raise click.BadParameter("each process reads DATA, which cannot be a pipe", param_hint="--processes")
+        return many.start(several, click.get_current_context().find_root().obj)
     if not out and (data == "-" or not Path(data).name):
         raise click.BadParameter("name the file for the model", param_hint="--out")
     path = Path(out) if out else Path(data).with_suffix(".gpcde")
@@ -72,25 +86,65 @@ def fit(
     if weights and "sample_weight" not in inspect.signature(model.fit).parameters:
         raise click.BadParameter(f"a {type(model).__name__} takes none", param_hint="--weights")
 
+    with many.joined(processes) as devices:
+        return _fit(model, data, target, features, drop, categories, weights, stream, devices, path, quiet)
+
+
+def _fit(
+    model: "DensityEstimator",
+    data: str,
+    target: Sequence[str],
+    features: Sequence[str],
+    drop: Sequence[str],
+    categories: Sequence[str],
+    weights: str | None,
+    stream: bool,
+    devices: str | None,
+    path: Path,
+    quiet: bool,
+) -> int:
+    """Learn from the rows, and write the model."""
+    from ..estimators.gpcde import GPCDE
+    from ..inference.data import StreamError
+    from ..inference.training import LostProcess
+    from ..runtime.spread import is_first
     from . import frames, progress
 
-    source = frames.read(data, frames.words(categories))
-    X, y = frames.split(source, target, features, drop, categories, weights)
-    weight = frames.weights_of(source, weights)
+    if devices is not None:
+        if not isinstance(model, GPCDE):
+            raise click.BadParameter(f"a {type(model).__name__} learns in one process", param_hint="--processes")
+        model.devices = devices
+        quiet = quiet or not is_first()
+
+    given: tuple[Any, ...]
+    if stream or Path(data).is_dir():
+        if not isinstance(model, GPCDE):
+            raise click.BadParameter(f"a {type(model).__name__} learns from rows in memory", param_hint="--stream")
+        given = (frames.stream(data, target, features, drop, categories, weights),)
+    else:
+        source = frames.read(data, frames.words(categories))
+        given = frames.split(source, target, features, drop, categories, weights)
+        given += () if weights is None else (frames.weights_of(source, weights),)
     began = time.perf_counter()
-    stopped = False
+    trouble: BaseException | None = None
     warnings.filterwarnings("ignore", "fit was interrupted")  # which is told here
     try:
         with progress.shown(model, quiet):
-            model.fit(X, y, *(() if weight is None else (weight,)))
-    except KeyboardInterrupt:
+            model.fit(*given)
+    except (KeyboardInterrupt, StreamError, LostProcess) as error:
         if not model.__sklearn_is_fitted__():
             raise
-        stopped = True
-    model.save(path)
+        trouble = error
+    if is_first():
+        model.save(path)
+    if isinstance(trouble, LostProcess):
+        raise trouble
     if not quiet:
         tell(f"{path}: {_sentence(model)}, in {time.perf_counter() - began:.1f} s")
-    return tell(f"stopped before its end; the model so far is {path}", 130) if stopped else 0
+    if trouble is None:
+        return 0
+    why = f" ({trouble})" if isinstance(trouble, StreamError) else ""
+    return tell(f"stopped before its end{why}; the model so far is {path}", 1 if why else 130)
 
 
 def _sentence(model: "DensityEstimator") -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..estimators.base import DensityEstimator, load
+from ..estimators.parquet import ParquetRows
 from ..runtime.extras import extra
 from .options import KINDS
 
@@ -176,6 +177,20 @@ def split(
     return frame[inputs], frame[outputs]
 
 
+def stream(
+    path: str,
+    target: Sequence[str],
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    weights: str | None = None,
+) -> ParquetRows:
+    """The rows of Parquet files to learn from, which are read as they are needed."""
+    return ParquetRows(
+        path, words(target) or ["y"], words(features) or None, words(drop), weights, words(categories) or None
+    )
+
+
 def words(given: Sequence[str]) -> list[str]:
     """What options say, separated by commas."""
     return [word.strip() for some in given for word in some.split(",")]
@@ -220,6 +235,16 @@ def ask(model: str, data: str, target: Sequence[str] = ()) -> Asked:
     if len(names) != fitted.n_outputs_:
         raise click.BadParameter(f"the model has {fitted.n_outputs_} outputs", param_hint="--target")
     return Asked(fitted, source, _inputs(fitted, source, names), names)
+
+
+def score_stream(model: str, data: str, target: Sequence[str], weights: str | None) -> dict[str, float]:
+    """The mean log density of Parquet files, a row group at a time."""
+    fitted = load(model)
+    columns = fitted.features_
+    names = output_names(fitted) if fitted.output_names_ or not target else words(target)
+    meant = [columns.names[place] for place, _ in columns.categories]
+    rows = ParquetRows(data, names, list(columns.names), weights=weights, categories=meant)
+    return {"rows": len(rows), "log_density": fitted.score(rows)}
 
 
 def output_names(model: DensityEstimator) -> list[str]:

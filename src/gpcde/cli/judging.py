@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,15 +24,20 @@ COMPARED = ("gpcde", "gp", "conditional-kde", "mdn", "linear", "kde")
 @options.weights("The column that says what each row counts.")
 @options.as_json
 @options.known_target
-def score(model: str, data: str, weights: str | None, as_json: bool, target: Sequence[str]) -> None:
+@options.stream
+def score(model: str, data: str, weights: str | None, as_json: bool, target: Sequence[str], stream: bool) -> None:
     """Print the mean log density of the y in DATA, and their CRPS (of several outputs, the energy score).
 
-    Of rows that MODEL was not fitted to, this says how good it is: log densities should be high, CRPS low.
+    Of rows that MODEL was not fitted to, this says how good it is: log densities should be high, CRPS low. Of a folder
+    of Parquet files, or with --stream, it prints the mean log density alone, and memory stays bounded.
     """
     import numpy as np
 
     from . import frames
 
+    if stream or Path(data).is_dir():
+        facts = frames.score_stream(model, data, target, weights)
+        return show(facts if as_json else {name: f"{value:.6g}" for name, value in facts.items()}, as_json)
     asked = frames.ask(model, data, target)
     density, y = asked.density, asked.y()
     weight = asked.model._read_weights(frames.weights_of(asked.source, weights), len(density))

@@ -79,6 +79,9 @@ features = columns("--features", "The columns to learn it from.  [default: all o
 drop = columns("--drop", "Columns to leave out.")
 categories = columns("--categories", "Columns of numbers that are categories; columns of text always are.")
 settings = click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A parameter of the model.")
+stream = click.option(
+    "--stream", is_flag=True, help="Read DATA, which is Parquet, as it is needed; of a folder, that goes by itself."
+)
 config = click.option(
     "--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="A TOML file of parameters."
 )

@@ -38,7 +38,7 @@ def parameters(assignments: Iterable[str], config: str | None) -> dict[str, Any]
             raise click.BadParameter(f"{config} is no TOML: {error}", param_hint="--config") from error
     for assignment in assignments:
         _merge(found, _parse(assignment))
-    return {name: _plain(value) for name, value in found.items()}
+    return {name: _plain(value, name) for name, value in found.items()}
 
 
 def _parse(assignment: str) -> dict[str, Any]:
@@ -63,13 +63,13 @@ def _merge(known: dict[str, Any], new: dict[str, Any]) -> None:
             known[name] = value
 
 
-def _plain(value: Any) -> Any:
-    """As Python has it: tuples, and None."""
+def _plain(value: Any, name: str = "") -> Any:
+    """As Python has it: tuples, and None, but for inference, of which "none" is a kind."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _plain(item, name) for name, item in value.items()}
     if isinstance(value, list):
         return tuple(_plain(item) for item in value)
-    return None if isinstance(value, str) and value.lower() == "none" else value
+    return None if isinstance(value, str) and value.lower() == "none" and name != "inference" else value
 
 
 def make_model(name: str, values: dict[str, Any], seed: int) -> "DensityEstimator":

@@ -65,6 +65,14 @@ class OutputTransform(NamedTuple):
             scale = np.full_like(scale, standard_units((u - location).reshape(-1, 1), each)[1][0])
         return plain._replace(location=location, scale=scale)
 
+    def scaled(self, moments: "Moments", common_scale: bool = False) -> "OutputTransform":
+        """T with the location and scale that the moments of T⁻¹(y) tell; as `fit`, without the rows."""
+        location, scale = moments.units()
+        if common_scale:
+            deviation = np.where(moments.low == moments.high, 0.0, scale)
+            scale = np.full_like(scale, deviation.max() * np.sqrt(np.mean((deviation / deviation.max()) ** 2)))
+        return self._replace(location=location, scale=scale)
+
     @property
     def affine(self) -> bool:
         return self.kind == "identity"
@@ -140,17 +148,56 @@ def supported(
     return kind, low, high
 
 
+class Moments(NamedTuple):
+    """Mean, variance and ends of each column, safe from overflow; those of two parts of the rows join.
+
+    `mean` and `square`, the variance, are in units of `size`, the largest number without its sign.
+    """
+
+    weight: float
+    size: Float[np.ndarray, " d"]
+    mean: Float[np.ndarray, " d"]
+    square: Float[np.ndarray, " d"]
+    first: Float[np.ndarray, " d"]
+    low: Float[np.ndarray, " d"]
+    high: Float[np.ndarray, " d"]
+
+    @classmethod
+    def of(cls, a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None = None) -> "Moments":
+        """Of these rows, of which there may be none."""
+        size = np.abs(a).max(0, initial=0.0)
+        share = a / _positive(size)
+        mean = _average(share, weight)
+        square = _average((share - mean) ** 2, weight)
+        ends = (a[0], a.min(0), a.max(0)) if len(a) else (np.zeros(a.shape[1]),) * 3
+        return cls(float(len(a) if weight is None else weight.sum()), size, mean, square, *ends)
+
+    def join(self, other: "Moments") -> "Moments":
+        """Of the rows of both."""
+        weight, size = self.weight + other.weight, np.maximum(self.size, other.size)
+        share = other.weight / weight
+        one, two = self.size / _positive(size), other.size / _positive(size)
+        apart = other.mean * two - self.mean * one
+        square = (1 - share) * self.square * one**2 + share * other.square * two**2 + share * (1 - share) * apart**2
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Moments(weight, size, self.mean * one + share * apart, square, self.first, low, high)
+
+    def units(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Mean and standard deviation; a constant column has its value and scale 1."""
+        size, std = _positive(self.size), np.sqrt(self.square)
+        constant = (self.low == self.high) | (std <= 1e-14)
+        return np.where(constant, self.first, self.mean * size), np.where(constant, 1.0, std * size)
+
+
 def standard_units(
     a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None = None
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
     """Mean and standard deviation of each column, safe from overflow; a constant column has its value and scale 1."""
-    size = np.abs(a).max(0, initial=0.0)
-    size = np.where(size > 0, size, 1.0)
-    share = a / size
-    mean = _average(share, weight)
-    std = np.sqrt(_average((share - mean) ** 2, weight))
-    constant = (a == a[:1]).all(0) | (std <= 1e-14)
-    return np.where(constant, a[0] if len(a) else 0.0, mean * size), np.where(constant, 1.0, std * size)
+    return Moments.of(a, weight).units()
+
+
+def _positive(size: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    return np.where(size > 0, size, 1.0)
 
 
 def _average(a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None) -> Float[np.ndarray, " d"]:

@@ -16,11 +16,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..density.conditional import ConditionalDensity, Source
-from ..density.transforms import OutputTransform, supported
-from ..model.inputs import Inputs
+from ..density.transforms import Moments, OutputTransform, supported
+from ..inference.data import Batch, whole
+from ..model.inputs import AnyArray, Inputs
 from ..runtime import files
 from ..runtime.declared import check_declared
 from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
+from .parquet import ParquetRows
 from .tables import (
     Columns,
     Table,
@@ -28,6 +30,7 @@ from .tables import (
     check_readable,
     frame_kind,
     frame_names,
+    from_arrow,
     has_categories,
     is_frame,
     make_frame,
@@ -38,6 +41,10 @@ from .tables import (
 
 LARGEST = 1e150
 """The largest outputs there may be, and one over the least units: their squares are still numbers."""
+
+
+FOLDS, ENOUGH_HELD = 5, 60
+"""One row in that many is held out; several times, where that gives no more than this many rows in all."""
 
 
 def seed_of(random_state: Any) -> int:
@@ -82,6 +89,41 @@ class Rows(NamedTuple):
     def take(self, index: Int[np.ndarray, " b"] | slice) -> "Rows":
         """Some of them."""
         return Rows(self.x.take(index), self.z[index], self.weight[index])
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.z)
+
+    @property
+    def total(self) -> float:
+        """What all count."""
+        return float(self.weight.sum())
+
+    @property
+    def sample(self) -> "Rows":
+        """Rows enough to find a start from: all of them."""
+        return self
+
+    @property
+    def data(self) -> Batch:
+        """What to train on."""
+        return whole(self.x, self.z, self.weight)
+
+    def parts(self, seed: int) -> list["Rows"]:
+        """All of them, each time some others of no weight: few rows are held out several times, lest chance decides."""
+        folds = np.array_split(np.random.default_rng(seed).permutation(self.n_rows), FOLDS)
+        wanted = min(max(1, ENOUGH_HELD * FOLDS // self.n_rows), FOLDS)
+        masks = (np.isin(np.arange(self.n_rows), fold) for fold in folds[:wanted])
+        return [self._replace(weight=np.where(mask, 0, self.weight)) for mask in masks]
+
+    def mean_slope(self, transform: OutputTransform, more: "Rows") -> float:
+        """What a log density loses from standard units to the user's, on average over these rows and more."""
+        slope = transform.log_slope(np.concatenate([self.z, more.z])).sum(1)
+        return float(np.average(slope, weights=np.concatenate([self.weight, more.weight])))
+
+    def contents(self) -> tuple[AnyArray, ...]:
+        """What tells these rows from others."""
+        return self.x.dense, self.x.codes, self.z, self.weight
 
 
 class DensityEstimator(RegressorMixin, BaseEstimator):
@@ -145,6 +187,12 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     def _read_table(self, X: Any, reset: bool) -> Table:
         """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
+        if isinstance(X, ParquetRows):
+            raise TypeError(
+                f"{type(self).__name__} takes rows that are in memory here: give X and y. GPCDE.fit and score take a "
+                "ParquetRows, and predict the tables that its inputs() yields"
+            )
+        X = from_arrow(X)
         check_readable("X", X)
         if has_categories(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -181,7 +229,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             raise ValueError(f"X has {rows} rows but y has {len(matrix)}: every row of X needs its row of y")
         if not matrix.shape[1]:
             raise ValueError("y has no columns")
-        check_finite("y", matrix, list(_titles(y, matrix.shape[1])))
+        check_finite("y", matrix, list(titles(y, matrix.shape[1])))
         return matrix, array.ndim == 1
 
     def _read_weights(self, sample_weight: Any, rows: int) -> Float[np.ndarray, " n"] | None:
@@ -229,12 +277,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """y as a matrix, looked over and its shape and names remembered."""
         outputs, flat = self._read_outputs(y, rows)
         known = outputs if weight is None else outputs[weight > 0]
-        self._check_variety(known, common_scale)
-        names = _titles(y, outputs.shape[1])
-        large = np.abs(known).max(0) > LARGEST
-        if large.any():
-            column = int(large.argmax())
-            raise _wrong_units(f"column {names[column]} of y is as large as", np.abs(known[:, column]).max())
+        names = titles(y, outputs.shape[1])
+        self._check_variety(Moments.of(known), len(known), names, common_scale)
         if not common_scale:  # else one noise for all columns, which an atom of one does not narrow
             warn_of_atoms(names, known)
         self.n_outputs_, self.flat_ = outputs.shape[1], flat
@@ -258,7 +302,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """Which numbers of X are far from all others, and which rows to leave out for that, or for such a y: told."""
         far_x, far_y = isolated(table.dense, SOME), isolated(u, together=together)
         warn_of_isolated("X", tuple(table.names[place] for place in table.numbers), table.dense, far_x)
-        warn_of_isolated("y", self.output_names_ or _titles(None, outputs.shape[1]), outputs, far_y)
+        warn_of_isolated("y", self.output_names_ or titles(None, outputs.shape[1]), outputs, far_y)
         return far_x, left_out(far_x) | left_out(far_y)
 
     def _standard_rows(self, X: Any, y: Any) -> tuple[Inputs, Float[np.ndarray, "n D"]]:
@@ -274,19 +318,23 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             raise ValueError(f"y_transform={kind!r} needs y strictly within its bounds; some of y is not")
         return z
 
-    def _check_variety(self, outputs: Float[np.ndarray, "n D"], common_scale: bool) -> None:
-        """Raise where there is nothing to learn a density from."""
-        if len(outputs) < 2:
+    def _check_variety(self, outputs: Moments, rows: int, names: tuple[str, ...], common_scale: bool) -> None:
+        """Raise where there is nothing to learn a density from, or the outputs are too large."""
+        if rows < 2:
             raise ValueError(
-                f"{type(self).__name__} needs at least 2 rows to learn a density from, got n_samples = {len(outputs)}"
+                f"{type(self).__name__} needs at least 2 rows to learn a density from, got n_samples = {rows}"
             )
-        constant = (outputs == outputs[:1]).all(0)
+        constant = outputs.low == outputs.high
         if constant.all() if common_scale else constant.any():
             column = int(constant.argmax())
             raise ValueError(
-                f"y is constant: column {column} is {outputs[0, column]:g} in every row, which has no density. "
+                f"y is constant: column {column} is {outputs.first[column]:g} in every row, which has no density. "
                 "Leave that column out"
             )
+        large = outputs.size > LARGEST
+        if large.any():
+            column = int(large.argmax())
+            raise _wrong_units(f"column {names[column]} of y is as large as", outputs.size[column])
 
     def _learn_units(
         self,
@@ -309,13 +357,17 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
             each = None if each is None else each[rows]
         features = Columns.fit(table, each, far, limited)
         learnt = OutputTransform.fit(outputs, transform, bounds, common_scale, each)
+        self._keep_units(features, learnt)
+        return Rows(self._used(features.apply(table)), learnt.to_standard(outputs), weight)
+
+    def _keep_units(self, features: Columns, learnt: OutputTransform) -> None:
+        """Remember the units, unless those of y are too small."""
         small = learnt.scale < 1 / LARGEST
         if small.any():
             column = int(small.argmax())
-            name = (self.output_names_ or _titles(None, len(small)))[column]
+            name = (self.output_names_ or titles(None, len(small)))[column]
             raise _wrong_units(f"column {name} of y varies by", learnt.scale[column])
         self.features_, self.transform_ = features, learnt
-        return Rows(self._used(features.apply(table)), learnt.to_standard(outputs), weight)
 
     def _apply_tables(self, X: Any) -> Inputs:
         """X in the units learnt in training."""
@@ -386,15 +438,15 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         mean = density.mean()
         return mean if self.frame_ is None else make_frame(self.frame_, mean, self.output_names_ or (), X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log density of the rows of y: higher is better.
 
         Parameters
         ----------
-        X : array or data frame of shape (n, d)
-            Inputs.
-        y : array of shape (n,) or (n, D)
-            Outputs.
+        X : array or data frame of shape (n, d), or ParquetRows
+            Inputs; or inputs, outputs and weights, which are read a row group at a time.
+        y : array of shape (n,) or (n, D), default=None
+            Outputs; None with ParquetRows.
         sample_weight : array of shape (n,), default=None
             What each row counts in the mean.
 
@@ -403,12 +455,44 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         float
             In nats a row, in the units of y.
         """
+        if isinstance(X, ParquetRows):
+            return self._score_stream(X, y, sample_weight)
         density = self.predict_density(X)
         logs = density.log_pdf(self._apply_outputs(y, len(density)))
         weight = self._read_weights(sample_weight, len(logs))
         if weight is None:
             return float(logs.mean())
         return float(np.average(logs[weight > 0], weights=weight[weight > 0]))
+
+    def _score_stream(self, rows: ParquetRows, y: Any, sample_weight: Any) -> float:
+        """The mean log density, a row group at a time."""
+        check_is_fitted(self)
+        check_alone(y, sample_weight)
+        if self.output_names_ and rows.target != self.output_names_:
+            raise ValueError(
+                f"the target of X is {', '.join(rows.target)}, but that of training was {', '.join(self.output_names_)}"
+            )
+        if rows.names != self.features_.names or len(rows.target) != self.n_outputs_:
+            raise ValueError(
+                f"X has the columns {', '.join(rows.names)} and {len(rows.target)} outputs, but training had "
+                f"{', '.join(self.features_.names)} and {self.n_outputs_}: name them by features and target"
+            )
+        total, weight = 0.0, 0.0
+        for number, group in enumerate(rows.groups):
+            table, outputs, counts = rows.read(number)
+            counted = np.ones(len(outputs)) if counts is None else counts
+            kept = np.flatnonzero(counted > 0)
+            if len(kept):
+                try:
+                    inputs = self._used(self.features_.apply(table.take(kept)))
+                except ValueError as error:
+                    raise ValueError(f"{group}: {error}") from error
+                density = ConditionalDensity(self._source(inputs), self.transform_, len(kept), False)
+                total += float(counted[kept] @ density.log_pdf(outputs[kept]))
+                weight += float(counted[kept].sum())
+        if not weight:
+            raise ValueError("weights are zero in every row of X: nothing is left to count")
+        return total / weight
 
     # files
 
@@ -454,9 +538,16 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         self._restored()
 
 
-def _titles(y: Any, count: int) -> tuple[str, ...]:
+def titles(y: Any, count: int) -> tuple[str, ...]:
     """What the columns of y are called in messages: their names, or their numbers."""
     return tuple(str(name) for name in (y.columns if is_frame(y) else range(count)))
+
+
+def check_alone(y: Any, sample_weight: Any) -> None:
+    """Raise where there is a y, or weights, beside a ParquetRows, which has its own."""
+    for name, given, column in (("y", y, "target"), ("sample_weight", sample_weight, "weights")):
+        if given is not None:
+            raise ValueError(f"{name} is a column of a ParquetRows, named by its {column}: leave {name} out")
 
 
 def _wrong_units(what: str, unit: float) -> ValueError:

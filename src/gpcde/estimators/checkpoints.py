@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime import disk, files
+from ..runtime.spread import is_first
 from .base import DensityEstimator, load
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def write(model: "GPCDE") -> None:
     """Save a model in training, and keep what was saved before; where that fails, warn, and leave both as they were."""
     path = model.checkpoint
     assert path is not None
+    if not is_first():
+        return
     try:
         if files.read_mark(path).startswith(MARK):
             disk.keep_as(path, older(path))

@@ -97,6 +97,21 @@ def warn_of_isolated(
         )
 
 
+def warn_of_far_ends(
+    what: str,
+    names: tuple[str, ...],
+    low: Float[np.ndarray, " d"],
+    high: Float[np.ndarray, " d"],
+    far: Bool[np.ndarray, "2 d"],
+) -> None:
+    """Say which columns of rows that are streamed have an end far from all of a sample: these rows stay."""
+    for j in np.flatnonzero(far.any(0)):
+        _warn(
+            f"column {names[j]} of {what} goes from {low[j]:g} to {high[j]:g}, far from all values of a sample: rows "
+            "that are streamed are not left out for that. If such values are not meant, write the files without them"
+        )
+
+
 def warn_of_atoms(names: tuple[str, ...], y: Float[np.ndarray, "n D"]) -> None:
     """Say which outputs repeat so often that they have no density."""
     if len(y) < ENOUGH:

@@ -21,7 +21,6 @@ from jaxtyping import Float, Int
 from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
-from ..inference.bound import whole
 from ..inference.design import Design
 from ..inference.schedule import Geometric
 from ..inference.start import start
@@ -36,12 +35,15 @@ from ..prediction.predictor import Predictor, make_predictor
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
+from ..runtime.spread import Spread, agreed
 from . import checkpoints
-from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
+from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
 from .memory import Memory
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
+from .parquet import ParquetRows
 from .plan import Plan, choose
+from .streaming import StreamedRows, learn, look_over, streamed
 
 try:  # scikit-learn 1.9 and later
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -53,9 +55,6 @@ except ImportError:  # before, there is nothing to support
     def with_callbacks(method: Any) -> Any:
         return method
 
-
-FOLDS, ENOUGH_ROWS = 5, 300
-"""One part in that many of the rows weighs the memory; several do, one after another, up to that many rows in all."""
 
 LEAST_ROWS, MOST_OUTPUTS = 20, 4
 """The least rows, and the most outputs, that a memory is thought of for."""
@@ -112,6 +111,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         Whether `fit` goes on from where the last `fit` ended.
     checkpoint : path, default=None
         A file to which training is saved every minute, and from which it resumes.
+    devices : int or "all", default=None
+        How many devices share the rows of a batch, or all, of all processes that `jax.distributed` joined; None: one.
     callbacks : list of callable, default=None
         Functions of (model, record), called every 50 steps; training stops where one returns True.
     random_state : int, RandomState or None, default=None
@@ -154,7 +155,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         "n_steps_",
     )
 
-    _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "callbacks", "verbose")
+    _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "devices", "callbacks", "verbose")
 
     state_: State
     memory_: Memory | None = None  # as files of 0.1.0, which do not say
@@ -188,6 +189,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         patience: int = 5,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        devices: int | str | None = None,
         callbacks: Sequence[Callback] | None = None,
         random_state: Any = None,
         verbose: bool | int | None = None,
@@ -212,6 +214,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.patience = patience
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.devices = devices
         self.callbacks = callbacks
         self.random_state = random_state
         self.verbose = verbose
@@ -223,15 +226,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     # learning
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "GPCDE":
         """Learn p(y|x) from the rows of X and y.
 
         Parameters
         ----------
-        X : array or data frame of shape (n, d)
-            Numbers; columns of text or categories in a data frame are categories.
-        y : array of shape (n,) or (n, D)
-            Outputs.
+        X : array or data frame of shape (n, d), or ParquetRows
+            Numbers; columns of text or categories in a data frame are categories. Or rows of files, which are read as
+            they are needed, with their outputs and weights.
+        y : array of shape (n,) or (n, D), default=None
+            Outputs; None with ParquetRows.
         sample_weight : array of shape (n,), default=None
             What each row counts: a row of weight 2 is that row twice, a row of weight 0 is not there.
 
@@ -247,15 +251,18 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         KeyboardInterrupt
             If it is interrupted. The model is then what it was after the last 50 steps that were done, which a
             FitWarning tells; not fitted, if there were none.
+        StreamError
+            If rows of a ParquetRows cannot be read; the model is then left as by an interruption.
         """
         again = self.warm_start and self.__sklearn_is_fitted__()
+        Spread.over(self.devices)  # raises where there are not so many
         seed = seed_of(self.random_state)
-        if again:
-            data = self._more_rows(X, y, sample_weight)
-        else:
+        if self.devices is not None:
+            seed = int(agreed(np.asarray(seed)))
+        if not again:
             for name in ("state_", "pause_", "memory_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
-            data = self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+        data = self._learn(X, y, sample_weight, seed, again)
         plan = self._plan(data)
         if self.checkpoint is not None:
             checkpoints.check_place(self.checkpoint)
@@ -267,20 +274,32 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 return self
         else:
             self.digest_, self.seed_ = digest, seed
-        kept, held = self._split(len(data.z))
-        some = data.take(kept)
-        self.n_seen_ = float(some.weight.sum())
-        parts = [] if again else self._weighing(some)
+        known, held = self._split(data)
+        self.n_seen_ = known.total
+        parts = [] if again else self._parts(known)
         if again:
-            self._check_local(len(kept), "warm_start with another number of rows")
+            self._check_local(known.n_rows, "warm_start with another number of rows")
         elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
-            first = parts[0] if parts else some
+            some = parts[0] if parts else known.sample
             with scope():
-                self.state_ = on_host(start(jax.random.key(seed), first.x, first.z, plan.design, first.weight))
+                key, total = jax.random.key(seed), some.total if parts else self.n_seen_
+                self.state_ = on_host(start(key, some.x, some.z, plan.design, some.weight, total))
         done = 0 if saved is None else int(self.state_.step)
-        self._train({"X": X, "y": y}, some, data.take(held), plan, plan.steps - done, parts)
+        self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts)
         return self
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, seed: int, again: bool) -> Rows | StreamedRows:
+        """The rows in standard units, those of the last fit or learnt from them."""
+        if not isinstance(X, ParquetRows):
+            if again:
+                return self._more_rows(X, y, sample_weight)
+            return self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+        check_alone(y, sample_weight)
+        if again:
+            seen = look_over(X, seed, self.y_transform, self.y_bounds)
+            return streamed(self, X, seen)
+        return learn(self, X, seed, self.y_transform, self.y_bounds, self._common_scale())
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":
@@ -327,14 +346,14 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """Whether the outputs are alike, and have one unit: where P mixes them."""
         return self.output_dim is not None or (isinstance(self.design, Design) and self.design.mixing is not None)
 
-    def _plan(self, data: Rows) -> Plan:
+    def _plan(self, data: Rows | StreamedRows) -> Plan:
         self._check_validation()
         self._check_positive_integers("patience")
         check_number("tol", self.tol, 0, closed=True)
         self._check_memory(data)
-        settings = {name: getattr(self, name) for name in PARAMETERS}
-        levels = self.features_.levels if data.x.codes.shape[1] else ()
-        plan = choose(settings, len(data.z), data.x.dense.shape[1], levels, data.z)
+        settings, some = {name: getattr(self, name) for name in PARAMETERS}, data.sample
+        levels = self.features_.levels if some.x.codes.shape[1] else ()
+        plan = choose(settings, data.n_rows, some.x.dense.shape[1], levels, some.z)
         if self.learning_rate is not None:
             check_number("learning_rate", self.learning_rate, 0)
             plan = plan._replace(rates=(self.learning_rate, 0.1 * self.learning_rate))
@@ -345,11 +364,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 "early_stopping needs q(w) of rows that were held out: inference='gaussian' has none, "
                 "use 'amortised' or 'free-form'"
             )
+        if isinstance(data, StreamedRows) and (own or self.early_stopping):
+            what, instead = ("early_stopping holds out rows", "leave it out, or score a ParquetRows of others")
+            if own:
+                what, instead = ("inference='gaussian' keeps a q(w) for every row", "use 'amortised' or 'free-form'")
+            raise ValueError(f"{what}, which a ParquetRows, whose rows are streamed, does not allow: {instead}")
         return plan
 
-    def _check_memory(self, data: Rows) -> None:
+    def _check_memory(self, data: Rows | StreamedRows) -> None:
         """Raise where what the settings ask for is more than there is memory."""
-        rows, outputs = data.z.shape
+        rows, outputs = data.n_rows, self.n_outputs_
         wished = self.design.inducing if isinstance(self.design, Design) else self.n_inducing
         sizes = {"n_inducing": wished, "output_dim": self.output_dim, "input_dim": self.input_dim}
         for name, size in {**sizes, "latent_dim": self.latent_dim}.items():
@@ -364,30 +388,22 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.state_.local is not None and len(self.state_.local.value) != rows:
             raise ValueError(f"inference='gaussian' keeps a q(w) for every row of fit: it cannot do {what}")
 
-    def _split(self, rows: int) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " h"]]:
+    def _split(self, data: Rows | StreamedRows) -> tuple[Rows | StreamedRows, Rows]:
         """The rows to learn from, and those held out."""
-        if not self.early_stopping:
-            return np.arange(rows), np.zeros(0, int)
-        kept, held = split_rows(np.random.default_rng(self.seed_), rows, self.validation_fraction)
+        if not self.early_stopping or isinstance(data, StreamedRows):
+            return data, data.sample.take(slice(0))
+        kept, held = split_rows(np.random.default_rng(self.seed_), data.n_rows, self.validation_fraction)
         if len(kept) < 2:
-            raise ValueError(f"early_stopping leaves {len(kept)} of {rows} rows to learn from; give more rows")
-        return np.sort(kept), np.sort(held)
+            raise ValueError(f"early_stopping leaves {len(kept)} of {data.n_rows} rows to learn from; give more rows")
+        return data.take(np.sort(kept)), data.take(np.sort(held))
 
-    def _weighing(self, rows: Rows) -> list[Rows]:
-        """The rows, again and again, each time without (of no weight) some that are to weigh the memory; or nothing.
-
-        Few rows weigh it several times, so that what is held out does not depend on chance.
-        """
+    def _parts(self, rows: Rows | StreamedRows) -> list[Rows]:
+        """The rows, each time without some that are to weigh the memory; nothing where there is to be none."""
         if self.memory not in ("auto", True, False):
             raise ValueError(f"memory must be 'auto', True or False, got {self.memory!r}")
-        count, outputs = rows.z.shape
-        left_open = self.design is None and self.inference == "auto" and outputs <= MOST_OUTPUTS
-        if not (left_open if self.memory == "auto" else self.memory) or count < LEAST_ROWS:
-            return []
-        folds = np.array_split(np.random.default_rng(self.seed_).permutation(count), FOLDS)
-        wanted = min(max(1, ENOUGH_ROWS // count), FOLDS)
-        masks = (np.isin(np.arange(count), held) for held in folds[:wanted])
-        return [rows._replace(weight=np.where(mask, 0, rows.weight)) for mask in masks]
+        left_open = self.design is None and self.inference == "auto" and self.n_outputs_ <= MOST_OUTPUTS
+        wanted = left_open if self.memory == "auto" else self.memory
+        return rows.parts(self.seed_) if wanted and self.devices is None and rows.n_rows >= LEAST_ROWS else []
 
     def _weigh_memory(self, state: State, known: Rows, parts: Sequence[Rows], plan: Plan) -> None:
         """Remember the rows, with the share that rows not learnt from give them; `state` has learnt the first part."""
@@ -396,62 +412,67 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         for number, part in enumerate(parts):
             if number:
                 begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
-                state = self._learn(begun, part, float(part.weight.sum()), plan, plan.first_steps)
+                state = self._steps(begun, part, part.total, plan, plan.first_steps)
             new = known.take(np.flatnonzero((part.weight == 0) & (known.weight > 0)))
             model.append(Predictor.create(state.model, state.posterior).log_density(new.x, new.z))
             own.append(memory.over(part, self.seed_).log_density(new.x, new.z))
             weight.append(new.weight)
         self.memory_ = memory.with_share(*(np.concatenate(logs) for logs in (model, own, weight)))
 
-    def _learn(
+    def _steps(
         self,
         state: State,
-        rows: Rows,
+        rows: Rows | StreamedRows,
         n_data: float,
         plan: Plan,
         steps: int,
         watch: Monitor | None = None,
     ) -> State:
         """The state after that many steps more on these rows, which stand for `n_data`."""
-        schedules = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
-        trainer, key = Trainer.create(n_data, *schedules), jax.random.key(self.seed_)
-        data, size = whole(rows.x, rows.z, rows.weight), min(plan.batch_size, len(rows.z))
-        return train(trainer, key, state, data, max(steps, 0), size, watch=watch)[0]
+        rate, gamma = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
+        trainer = Trainer.create(n_data, rate, gamma, self.devices)
+        key, size = jax.random.key(self.seed_), min(plan.batch_size, rows.n_rows)
+        return train(trainer, key, state, rows.data, max(steps, 0), size, watch=watch)[0]
 
     def _train(
-        self, task: dict[str, Any], known: Rows, held: Rows, plan: Plan, steps: int, parts: Sequence[Rows] = ()
+        self,
+        task: dict[str, Any],
+        known: Rows | StreamedRows,
+        held: Rows,
+        plan: Plan,
+        steps: int,
+        parts: Sequence[Rows] = (),
     ) -> None:
         """That many steps more on the known rows, looked after (`monitor`); at first on one part, if there are any."""
         self.__dict__.pop("n_steps_", None)
         with scope():
-            test = whole(held.x, held.z, held.weight) if len(held.z) else None
-            slope = self.transform_.log_slope(np.concatenate([known.z, held.z])).sum(1)
-            jacobian = float(np.average(slope, weights=np.concatenate([known.weight, held.weight])))
-            monitor, state = Monitor(self, test, steps, plan.exact, jacobian, task), self.state_
-            with monitor:
-                before = plan.first_steps - int(state.step)
+            test = held.data if held.n_rows else None
+            jacobian = known.mean_slope(self.transform_, held)
+            with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
+                if self.devices is not None:  # where processors differ, so may the last bits of a start
+                    self.state_ = agreed(self.state_)
+                state, before = self.state_, plan.first_steps - int(self.state_.step)
                 if parts and before >= 0:
-                    some = float(parts[0].weight.sum())
-                    state = self._learn(state, parts[0], some, plan, before, monitor)
-                    self._weigh_memory(state, known, parts, plan)
+                    state = self._steps(state, parts[0], parts[0].total, plan, before, monitor)
+                    self._weigh_memory(state, known.sample, parts, plan)
                     # statistics are sums over rows
-                    more = jax.tree.map(lambda a: a * (self.n_seen_ / some), state.posterior)
+                    more = jax.tree.map(lambda a: a * (self.n_seen_ / parts[0].total), state.posterior)
                     state, steps = eqx.tree_at(lambda s: s.posterior, state, more), steps - before
                 if not monitor.stopped:
-                    self._learn(state, known, self.n_seen_, plan, steps, monitor)
+                    self._steps(state, known, self.n_seen_, plan, steps, monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
 
     # checkpoints
 
-    def _digest(self, data: Rows) -> str:
+    def _digest(self, data: Rows | StreamedRows) -> str:
         """What tells these data and settings from others."""
-        left_out = ("checkpoint", "callbacks", "verbose", "warm_start", "design")
+        left_out = (*self._unsaved, "design")
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in left_out}
         parts: dict[str, np.ndarray] = {}
         design = pack(self.design, parts)  # whose repr would leave out the numbers of its parts
         digest = hashlib.sha256(repr((sorted(params.items()), design)).encode())
-        for array in (data.x.dense, data.x.codes, data.z, data.weight, *parts.values()):
+        for array in (*data.contents(), *parts.values()):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

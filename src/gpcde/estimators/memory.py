@@ -27,7 +27,7 @@ MOST_ROWS, NEAREST = 2_000, 100
 ENOUGH = 500
 """Rows that tell the bandwidths."""
 
-LEAST, DOUBT = 0.02, 2.0
+LEAST, DOUBT = 0.02, 3.0
 """A smaller share than this is none; and as many rows as this are thought to have spoken for the model beforehand."""
 
 AT_ONCE = 2**22

@@ -1,7 +1,7 @@
 """Looking on while a model trains: history, progress, callbacks, checkpoints, and when to stop.
 
-However training ends, by itself, by an error or by Ctrl-C, the model is left in the last good state, which its history
-and number of steps fit.
+However training ends, by itself, by an error, by rows that cannot be read or by Ctrl-C, the model is left in the last
+good state, which its history and number of steps fit.
 """
 
 import time
@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from tqdm.auto import tqdm
 
-from ..inference.bound import Batch, draw, evaluate_bound
-from ..inference.training import Record, State, TrainingError
+from ..inference.bound import draw, evaluate_bound
+from ..inference.data import Batch, StreamError
+from ..inference.training import LostProcess, Record, State, TrainingError
 from ..runtime.compilation import compiled
 from . import checkpoints
 
@@ -75,7 +76,7 @@ class Monitor:
         if self._context is not None and error is None:
             learnt = {"state_": self.model.state_}
             self._context.call_on_fit_task_end(estimator=self.model, reconstruction_attributes=learnt, **self.task)
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | StreamError | LostProcess):
             self._warn()
 
     def _settle(self, error: BaseException | None) -> None:
@@ -88,7 +89,8 @@ class Monitor:
         done = model.history_["step"] <= int(states[0].step)
         model.history_ = {name: values[done] for name, values in model.history_.items()}
         model.state_ = on_host(states[0])
-        if isinstance(error, KeyboardInterrupt) and model.checkpoint is not None and len(self._reached) > 1:
+        stopped = isinstance(error, KeyboardInterrupt | StreamError | LostProcess)
+        if stopped and model.checkpoint is not None and len(self._reached) > 1:
             self._save()
         if self.best is not None:
             model.state_ = on_host(self.best)

@@ -5,14 +5,17 @@ are categories; all others are numbers. What was learnt of the columns (`Columns
 """
 
 import datetime
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..density.transforms import standard_units
+from ..density.transforms import Moments, standard_units
 from ..model.inputs import Inputs, make_inputs
 from ..runtime.files import check_numbers, check_positive, register
+
+Levels = tuple[str | int | float | bool, ...]
 
 
 @register
@@ -20,7 +23,7 @@ class Category(NamedTuple):
     """A column of categories: where it is, and its levels in the order of their codes."""
 
     place: int
-    levels: tuple[str | int | float | bool, ...]
+    levels: Levels
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
@@ -69,7 +72,8 @@ class Columns(NamedTuple):
         Numbers that are far from all others do not count. The columns that have some, or had, are limited from then on:
         to twice the distance of the others from their mean.
         """
-        location, scale = standard_units(table.dense, weight)
+        moments = Moments.of(table.dense, weight)
+        location, scale = moments.units()
         limit = None
         if far is not None and limited is not None and limited.any():
             limit = np.full(len(scale), np.inf)
@@ -79,14 +83,32 @@ class Columns(NamedTuple):
                 if not near.all():
                     (location[j],), (scale[j],) = standard_units(column, None if weight is None else weight[near])
                 limit[j] = 2 * np.abs((column - location[j]) / scale[j]).max()
-        names = [table.names[place] for place in table.numbers]
-        for name, unit in zip(names, scale, strict=True):
-            if unit < LEAST:
-                raise ValueError(f"column {name} of X is in units of {unit:g}, which cannot be told apart: scale it up")
-        categories = tuple(Category(place, _levels(column)) for place, column in table.text.items())
-        constant = [place for place, same in zip(table.numbers, _constant(table.dense), strict=True) if same]
+        levels = {place: levels_of(column.tolist()) for place, column in table.text.items()}
+        known = cls.known(table.names, table.numbers, moments, levels)
+        return known._replace(location=location, scale=scale, limit=limit).checked()
+
+    @classmethod
+    def known(
+        cls,
+        names: tuple[str, ...],
+        numbers: tuple[int, ...],
+        moments: Moments,
+        levels: dict[int, Levels],
+    ) -> "Columns":
+        """From the moments of the numbers and the levels of the categories by their place, without the rows."""
+        location, scale = moments.units()
+        categories = tuple(Category(place, found) for place, found in levels.items())
+        constant = [place for place, same in zip(numbers, _constant(moments), strict=True) if same]
         constant += [category.place for category in categories if len(category.levels) == 1]
-        return cls(table.names, table.numbers, location, scale, categories, tuple(sorted(constant)), limit)
+        return cls(names, numbers, location, scale, categories, tuple(sorted(constant)))
+
+    def checked(self) -> "Columns":
+        """Itself, unless the unit of a column is too small."""
+        for place, unit in zip(self.numbers, self.scale, strict=True):
+            if unit < LEAST:
+                name = self.names[place]
+                raise ValueError(f"column {name} of X is in units of {unit:g}, which cannot be told apart: scale it up")
+        return self
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -176,7 +198,7 @@ def merged(
     each = np.ones(len(outputs)) if weight is None else weight
     if len(outputs) > MERGED:
         return table, outputs, each
-    codes = [_codes(column, _levels(column)) for column in table.text.values()]
+    codes = [_codes(column, levels_of(column.tolist())) for column in table.text.values()]
     values = np.column_stack([table.dense, outputs, *codes])
     _, first, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
     if len(first) == len(outputs) and (each == 1).all():
@@ -184,18 +206,19 @@ def merged(
     return table.take(first), outputs[first], np.bincount(place.ravel(), each)
 
 
-def _constant(a: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
+def _constant(moments: Moments) -> Bool[np.ndarray, " d"]:
     """Which columns are the same in all rows, rounding apart."""
     with np.errstate(over="ignore"):
-        return np.abs(a - a[:1]).max(0, initial=0.0) <= 1e-15 * np.abs(a).max(0, initial=0.0)
+        apart = np.maximum(moments.high - moments.first, moments.first - moments.low)
+    return apart <= 1e-15 * moments.size
 
 
-def _levels(column: np.ndarray) -> tuple[str | int | float | bool, ...]:
+def levels_of(values: Iterable[str | int | float | bool]) -> Levels:
     """The levels of a column of categories, in an order of their own."""
-    return tuple(sorted(set(column.tolist()), key=lambda level: (str(type(level)), level)))
+    return tuple(sorted(set(values), key=lambda level: (str(type(level)), level)))
 
 
-def _codes(column: np.ndarray, levels: tuple[str | int | float | bool, ...]) -> Int[np.ndarray, " n"]:
+def _codes(column: np.ndarray, levels: Levels) -> Int[np.ndarray, " n"]:
     """The number of each value among the levels."""
     known = {level: code for code, level in enumerate(levels)}
     return np.array([known[value] for value in column.tolist()], np.int32)
@@ -296,6 +319,12 @@ def _holds_times(column: Any) -> bool:
         return kind.startswith(("date", "time", "duration", "period"))
     first = next((value for value in np.asarray(column).flat if value is not None), None)
     return isinstance(first, TIMES) or type(first).__name__ == "Period"
+
+
+def from_arrow(X: Any) -> Any:
+    """A table or record batch of pyarrow as a data frame; all else as it is."""
+    is_arrow = type(X).__module__.split(".")[0] == "pyarrow" and hasattr(X, "schema") and hasattr(X, "to_pandas")
+    return X.to_pandas() if is_arrow else X
 
 
 def frame_names(y: Any) -> tuple[str, ...] | None:

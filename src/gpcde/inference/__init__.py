@@ -6,24 +6,28 @@
 `gpcde.GPCDE(design=...)` does the same behind scikit-learn's face.
 """
 
-from .bound import Batch, Draws, Terms, draw, evaluate_bound, whole
+from .bound import Draws, Terms, draw, evaluate_bound
+from .data import Batch, Stream, StreamError, whole
 from .design import Design
 from .posterior import Shared, SparsePosterior, Statistics, VariationalPosterior
 from .schedule import Geometric, Minibatches
 from .start import start
-from .training import Record, State, Trainer, TrainingError, optimal_posterior, train
+from .training import LostProcess, Record, State, Trainer, TrainingError, optimal_posterior, train
 
 __all__ = [
     "Batch",
     "Design",
     "Draws",
     "Geometric",
+    "LostProcess",
     "Minibatches",
     "Record",
     "Shared",
     "SparsePosterior",
     "State",
     "Statistics",
+    "Stream",
+    "StreamError",
     "Terms",
     "Trainer",
     "TrainingError",

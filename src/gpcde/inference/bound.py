@@ -24,71 +24,16 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..model.gaussians import LOG_2PI, Gaussian
-from ..model.inputs import AnyArray, Inputs
+from ..model.inputs import Inputs
 from ..model.model import Model, kernel_rows, separated
 from ..model.prior import LatentPrior
-from ..runtime.blocks import padded
 from ..runtime.precision import on_device, scope, wide
+from .data import Batch, whole
 from .forms import quadratic_form, separable_log_sum, unwhitened
 from .posterior import Coefficients, SparsePosterior, VariationalPosterior
-
-
-class Batch(NamedTuple):
-    """Some rows of the data, which they are, and what each counts.
-
-    Parameters
-    ----------
-    x : Inputs
-        Their inputs.
-    y : array of shape (n, D_y)
-        Their outputs.
-    rows : int array of shape (n,)
-        Which rows of the data they are.
-    weight : array of shape (n,)
-        What each counts.
-    """
-
-    x: Inputs
-    y: Float[AnyArray, "n D"]
-    rows: Int[AnyArray, " n"]
-    weight: Float[AnyArray, " n"]
-
-    def take(self, index: Int[AnyArray, " b"] | slice) -> "Batch":
-        """Some of these rows; `rows` says which they are of all."""
-        return Batch(self.x.take(index), self.y[index], self.rows[index], self.weight[index])
-
-    def padded(self, size: int) -> "Batch":
-        """With more rows, that many in all: they count nothing, and are none of the data's."""
-        n, more = len(self.y), padded(self, size)
-        new = np.arange(size) >= n
-        return more._replace(rows=np.where(new, n, more.rows).astype(np.int32), weight=np.where(new, 0.0, more.weight))
-
-
-def whole(x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"] | None = None) -> Batch:
-    """All rows as one batch, each of weight 1 unless told.
-
-    Parameters
-    ----------
-    x : Inputs
-        The inputs.
-    y : array of shape (n, D_y)
-        The outputs.
-    weight : array of shape (n,), default=None
-        What each row counts.
-
-    Returns
-    -------
-    Batch
-        All rows.
-    """
-    if y.ndim != 2 or y.shape[0] != x.n_rows:
-        raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
-    weight = np.ones(len(y)) if weight is None else weight
-    return Batch(x, y, np.arange(len(y), dtype=np.int32), weight)
 
 
 class Draws(NamedTuple):

@@ -32,8 +32,9 @@ from ..runtime.blocks import by_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
-from .bound import Batch, mean_outputs, whole
+from .bound import mean_outputs
 from .components import gaussianised
+from .data import Batch, whole
 from .design import TRIALS, Design
 from .schedule import Geometric
 from .training import State, Trainer, TrainingError, optimal_posterior, train
@@ -55,6 +56,7 @@ def start(
     y: Float[np.ndarray, "n D"],
     design: Design,
     weight: Float[np.ndarray, " n"] | None = None,
+    n_data: float | None = None,
 ) -> State:
     """A state to train from, for these data and this design.
 
@@ -70,6 +72,8 @@ def start(
         The parts of the model.
     weight : array of shape (n,), default=None
         What each row counts; None: 1.
+    n_data : float, default=None
+        For how many rows these stand, where they are a sample; None: for themselves.
 
     Returns
     -------
@@ -100,7 +104,8 @@ def start(
     if y.ndim != 2 or x.n_rows != len(y):
         raise ValueError(f"y must be a matrix with a row for each of the {x.n_rows} rows of x, got shape {y.shape}")
     weight = np.ones(len(y)) if weight is None else weight
-    n_data, rng = float(weight.sum()), np.random.default_rng(entropy(key))
+    n_data = float(weight.sum()) if n_data is None else n_data
+    rng = np.random.default_rng(entropy(key))
     with scope():
         shuffled = rng.permutation(len(y))
         some, many = (whole(x.take(r), y[r], weight[r]) for r in (shuffled[:ENOUGH], shuffled[:PLENTY]))

@@ -13,7 +13,8 @@ within the chunk, and goes back to the chunk's start with smaller steps.
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,10 +30,12 @@ from ..runtime.blocks import rung
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_fields, check_positive, register
 from ..runtime.precision import on_device, require_wide, scope, wide
-from .bound import Batch, Draws, Terms, draw, evaluate_bound
+from ..runtime.spread import Spread, agreed, together
+from .bound import Draws, Terms, draw, evaluate_bound
+from .data import Batch, Data
 from .forms import inverse_cholesky
 from .posterior import Coefficients, Statistics, VariationalPosterior
-from .schedule import Geometric, Minibatches
+from .schedule import Geometric
 
 
 class TrainingError(RuntimeError):
@@ -51,6 +54,10 @@ class TrainingError(RuntimeError):
     def __init__(self, message: str, state: "State | None" = None, records: "list[Record] | None" = None) -> None:
         super().__init__(message)
         self.state, self.records = state, records or []
+
+
+class LostProcess(TrainingError):
+    """Another process of the run is gone; what was reached is kept, and a checkpoint goes on in any number of them."""
 
 
 @register
@@ -149,18 +156,25 @@ class Trainer(eqx.Module):
         Of Adam.
     gamma : Geometric
         γ, the size of natural-gradient steps, between 0 and 1.
+    spread : Spread, default=None
+        The devices that share the rows of a batch; None: one.
     """
 
     n_data: Float[Array, ""]
     learning_rate: Geometric
     gamma: Geometric
+    spread: Spread | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         require_wide("Trainer")
 
     @classmethod
     def create(
-        cls, n_data: float, learning_rate: Geometric | float = 0.01, gamma: Geometric | float = 0.1
+        cls,
+        n_data: float,
+        learning_rate: Geometric | float = 0.01,
+        gamma: Geometric | float = 0.1,
+        devices: int | str | None = None,
     ) -> "Trainer":
         """For data of `n_data` rows (the sum of their weights), with step sizes that change, or constant ones.
 
@@ -172,11 +186,13 @@ class Trainer(eqx.Module):
             Of Adam.
         gamma : Geometric or float, default=0.1
             γ, the size of natural-gradient steps, between 0 and 1.
+        devices : int or "all", default=None
+            How many devices share the rows of a batch; None: one.
         """
         rate = learning_rate if isinstance(learning_rate, Geometric) else Geometric.create(learning_rate)
         size = gamma if isinstance(gamma, Geometric) else Geometric.create(gamma)
         with scope():
-            return cls(on_device(np.float64(n_data)), rate, size)
+            return cls(on_device(np.float64(n_data)), rate, size, Spread.over(devices))
 
     def init(
         self,
@@ -213,6 +229,8 @@ class Trainer(eqx.Module):
 
     def step(self, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[State, Info]:
         """One step: one forward and one backward pass, for both optimisers."""
+        if self.spread is not None:
+            state, batch = self.spread.same(state), self.spread.divided(batch)
         draws = draw(key, state.model, batch.y.shape[0])
         terms, gradients = self.gradients(draws, state, batch)
         size = optax.tree.norm(gradients, squared=True)
@@ -300,7 +318,17 @@ def run_chunk(
         return Chunk(state, chunk.bounds.at[chunk.done].set(info.bound), chunk.done + 1, info.finite)
 
     start = Chunk(state, jnp.asarray(bounds), jnp.zeros((), jnp.int32), jnp.ones((), bool))
-    return jax.lax.while_loop(lambda chunk: (chunk.done < count) & chunk.finite, body, start)
+    end = jax.lax.while_loop(lambda chunk: (chunk.done < count) & chunk.finite, body, start)
+    return end if trainer.spread is None else trainer.spread.same(end)
+
+
+def _run(trainer: Trainer, *args: Any) -> Chunk:
+    """A chunk of steps on one device, or on those that share the rows: its result as this process's own."""
+    spread = trainer.spread
+    if spread is None:
+        return run_chunk(trainer, *args)
+    with together():
+        return jax.block_until_ready(spread.here(run_chunk(*spread.everywhere((trainer, *args)))))
 
 
 class Record(NamedTuple):
@@ -334,7 +362,7 @@ def train(
     trainer: Trainer,
     key: PRNGKeyArray,
     state: State,
-    data: Batch,
+    data: Data,
     steps: int,
     batch_size: int,
     chunk: int = 50,
@@ -353,8 +381,8 @@ def train(
         Of minibatches and draws.
     state : State
         Where training is, from `start` or `Trainer.init`.
-    data : Batch
-        All rows (`whole`).
+    data : Batch or Stream
+        All rows (`whole`), or how to read them.
     steps : int
         How many steps to take.
     batch_size : int
@@ -375,16 +403,14 @@ def train(
     ------
     TrainingError
         If the bound is not finite and smaller steps do not help.
+    StreamError
+        If rows that are streamed cannot be read.
     """
     began = time.perf_counter()
     records: list[Record] = []
-    with scope():
-        n_data = data.y.shape[0]
-        batches = Minibatches(key, n_data, min(batch_size, n_data))
-        # rows of no weight, so that one program serves many numbers of rows
-        data = on_device(data.padded(rung(n_data)))
+    spread = trainer.spread
+    with scope(), closing(data.batches(key, batch_size, on_device if spread is None else spread.everywhere)) as batches:
         bounds = np.zeros(chunk)
-        everything = np.arange(len(data.y), dtype=np.int32) if batch_size >= n_data else None
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
         stopped = False
@@ -393,12 +419,15 @@ def train(
             over = stopped or at >= end
             # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
             count = 1 if over else min(chunk, end - at)
-            rows = np.pad(batches(at, count), [(0, chunk - count), (0, 0)]) if everything is None else everything[None]
-            result = run_chunk(trainer, key, state, data, rows, np.asarray(count), bounds)
+            some, rows = batches(at, count, chunk)
+            try:
+                result = _run(trainer, key, state, some, rows, np.asarray(count), bounds)
+            except ConnectionError as error:
+                raise LostProcess(str(error), state, records) from error
             if not bool(result.finite):
                 failures, trouble, stopped = failures + 1, at + int(result.done) - 1, False
                 if failures > 4:
-                    raise TrainingError(_likely_cause(state, data, trouble), earlier, records)
+                    raise TrainingError(_likely_cause(state, some, trouble), earlier, records)
                 if trouble == at and earlier is not state:  # the step before broke it: a chunk further back
                     state = earlier
                     records.pop()
@@ -419,7 +448,17 @@ def train(
                 )
             )
             stopped = watch is not None and bool(watch(state, records[-1]))
+            if spread is not None:
+                stopped = _agreed_on(stopped, state, records)
     return state, records
+
+
+def _agreed_on(stopped: bool, state: State, records: list[Record]) -> bool:
+    """Whether the first process stops here."""
+    try:
+        return bool(agreed(np.asarray(stopped)))
+    except ConnectionError as error:
+        raise LostProcess(str(error), state, records) from error
 
 
 def _likely_cause(state: State, data: Batch, step: int) -> str:

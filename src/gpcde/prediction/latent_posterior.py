@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..inference.bound import evidence, whole
+from ..inference.bound import evidence
+from ..inference.data import whole
 from ..inference.posterior import VariationalPosterior
 from ..model.inputs import AnyArray, Inputs
 from ..model.latents import LatentPosterior
