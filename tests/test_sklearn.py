@@ -39,6 +39,9 @@ LATENTS = (
     "check_fit2d_1feature",
 )
 
+SLOW = ("check_fit_idempotent", "check_fit2d_1feature")
+"""Of networks and latents, which compile for minutes: `make test-all`."""
+
 CASES: list[tuple[Any, tuple[str, ...]]] = [
     (GPCDE(max_steps=1, n_inducing=4), LATENTS),
     (GP(max_steps=1, n_inducing=4), SIGNATURE),
@@ -67,7 +70,8 @@ def checks() -> Iterator[Any]:
     for whole, some in (*((model, None) for model in MODELS), *CASES):
         for model, check in estimator_checks_generator(whole):
             if some is None or name_of(check) in some:
-                yield pytest.param(model, check, id=f"{type(model).__name__}-{name_of(check)}")
+                marks = [pytest.mark.slow] * (some is not None and name_of(check) in SLOW)
+                yield pytest.param(model, check, id=f"{type(model).__name__}-{name_of(check)}", marks=marks)
 
 
 def test_every_estimator_is_checked() -> None:

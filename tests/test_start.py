@@ -74,7 +74,11 @@ LATENT_KINDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", LATENT_KINDS, ids=lambda k: "-".join(str(v) for v in k.values()))
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] * ("draws" in k or "input_map" in k)) for k in LATENT_KINDS],
+    ids=lambda k: "-".join(str(v) for v in k.values()),
+)
 def test_latents_do_not_collapse(kind: dict[str, Any]) -> None:
     """Two well separated modes are worth about log(sd/noise) nats a point; a model that ignores w has none of it."""
     x, y = two_branches(150)

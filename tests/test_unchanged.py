@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import gpcde
-from unchanged_cases import NAMES, RECORDED, TOLERANCE, Numbers, measure, read
+from unchanged_cases import NAMES, PIECES, RECORDED, TOLERANCE, Numbers, measure, read
 
 FILES = Path(__file__).with_name("files_0_1_0")
 
@@ -29,7 +29,26 @@ def test_every_case_is_recorded() -> None:
     assert list(recorded()) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+USUAL = (
+    *PIECES,
+    "free-form, even, bend, A of categories",
+    "free-form, even, bend, P Gaussian",
+    "amortised, importance, bend",
+    "none, A, P by MAP, fixed noise",
+    "free-form, two latents, matern32, two outputs, Shared",
+    "free-form, even, two latents, warp, matern52, P fixed, three starts",
+    "free-form, A of categories, float32",
+    "amortised, closed, A of categories",
+    "amortised, two latents, full, draws, warp, P conjugate",
+    "gaussian, two latents, full, closed",
+    *("GPCDE none", "LinearGaussian", "ConditionalKDE"),
+)
+"""Every inference, map and mixing; the others are combinations of theirs, for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_numbers_are_as_recorded(name: str) -> None:
     got, expected = measure(name), recorded()[name]
     assert list(got) == list(expected)

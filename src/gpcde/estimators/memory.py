@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from ..density.components import Components, mixed
@@ -111,9 +112,10 @@ class Memory(NamedTuple):
         self, model: Float[np.ndarray, " n"], own: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
     ) -> "Memory | None":
         """With the share that rows neither has seen give it, by the log densities they have of them; None: none."""
-        gap = np.clip(own - model, -50, 50)
-        share = 0.5
-        for _ in range(200):  # expectation maximisation of a concave function
-            part = share / (share + (1 - share) * np.exp(-gap))
-            share = float((weight * part).sum() / (weight.sum() + DOUBT))
-        return self._replace(share=min(share, 0.99)) if share >= LEAST else None
+
+        def loss(share: float) -> float:
+            logs = np.logaddexp(np.log1p(-share) + model, np.log(share) + own)
+            return -float(weight @ logs + DOUBT * np.log1p(-share))
+
+        share = float(minimize_scalar(loss, bounds=(1e-6, 0.99), method="bounded").x)
+        return self._replace(share=share) if share >= LEAST else None
