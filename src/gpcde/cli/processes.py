@@ -58,9 +58,10 @@ def start(count: int, arguments: Sequence[str]) -> int:
         while True:
             try:
                 codes = [child.poll() for child in children]
-                bad = next((i for i, code in enumerate(codes) if code), None)
-                if bad is not None and not (interrupted and codes[bad] == 130):
-                    return _tell(bad, count, children[bad].returncode, said[bad])
+                # one that was killed has a negative code, and is why the others ended
+                code, bad = min(((code, i) for i, code in enumerate(codes) if code), default=(0, None))
+                if bad is not None and not (interrupted and code == 130):
+                    return _tell(bad, count, code, said[bad])
                 if None not in codes:
                     return 130 if interrupted else 0
                 time.sleep(0.1)

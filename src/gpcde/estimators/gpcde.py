@@ -56,8 +56,8 @@ except ImportError:  # before, there is nothing to support
         return method
 
 
-LEAST_ROWS, MOST_OUTPUTS = 20, 4
-"""The least rows, and the most outputs, that a memory is thought of for."""
+LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 10_000, 4
+"""The least and the most rows, and the most outputs, that a memory is thought of for, unless it is asked for."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -276,15 +276,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.digest_, self.seed_ = digest, seed
         known, held = self._split(data)
         self.n_seen_ = known.total
-        parts = [] if again else self._parts(known)
+        parts = [] if again or saved is not None else self._parts(known)
         if again:
             self._check_local(known.n_rows, "warm_start with another number of rows")
         elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
-            some = parts[0] if parts else known.sample
+            some = known.sample
             with scope():
-                key, total = jax.random.key(seed), some.total if parts else self.n_seen_
-                self.state_ = on_host(start(key, some.x, some.z, plan.design, some.weight, total))
+                key = jax.random.key(seed)
+                self.state_ = on_host(start(key, some.x, some.z, plan.design, some.weight, self.n_seen_))
         done = 0 if saved is None else int(self.state_.step)
         self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts)
         return self
@@ -401,23 +401,22 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """The rows, each time without some that are to weigh the memory; nothing where there is to be none."""
         if self.memory not in ("auto", True, False):
             raise ValueError(f"memory must be 'auto', True or False, got {self.memory!r}")
-        left_open = self.design is None and self.inference == "auto" and self.n_outputs_ <= MOST_OUTPUTS
-        wanted = left_open if self.memory == "auto" else self.memory
-        return rows.parts(self.seed_) if wanted and self.devices is None and rows.n_rows >= LEAST_ROWS else []
+        left_open = self.design is None and self.inference == "auto" and self.devices is None
+        fits = LEAST_ROWS <= rows.n_rows <= MOST_ROWS and self.n_outputs_ <= MOST_OUTPUTS
+        return rows.parts(self.seed_) if self.memory is True or (self.memory == "auto" and left_open and fits) else []
 
-    def _weigh_memory(self, state: State, known: Rows, parts: Sequence[Rows], plan: Plan) -> None:
-        """Remember the rows, with the share that rows not learnt from give them; `state` has learnt the first part."""
+    def _weighed(self, known: Rows, parts: Sequence[Rows], plan: Plan) -> Memory | None:
+        """A memory of the rows, with the share that rows give it which neither it nor a model for a trial has seen."""
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         memory, model, own, weight = Memory.of(known, levels, self.seed_), [], [], []
-        for number, part in enumerate(parts):
-            if number:
-                begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
-                state = self._steps(begun, part, part.total, plan, plan.first_steps)
+        for part in parts:
+            begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
+            state = self._steps(begun, part, part.total, plan, plan.trial_steps)
             new = known.take(np.flatnonzero((part.weight == 0) & (known.weight > 0)))
             model.append(Predictor.create(state.model, state.posterior).log_density(new.x, new.z))
             own.append(memory.over(part, self.seed_).log_density(new.x, new.z))
             weight.append(new.weight)
-        self.memory_ = memory.with_share(*(np.concatenate(logs) for logs in (model, own, weight)))
+        return memory.with_share(*(np.concatenate(logs) for logs in (model, own, weight)))
 
     def _steps(
         self,
@@ -443,7 +442,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         steps: int,
         parts: Sequence[Rows] = (),
     ) -> None:
-        """That many steps more on the known rows, looked after (`monitor`); at first on one part, if there are any."""
+        """That many steps more on the known rows, looked after (`monitor`); before them, parts of the rows weigh a memory."""
         self.__dict__.pop("n_steps_", None)
         with scope():
             test = held.data if held.n_rows else None
@@ -451,15 +450,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
                 if self.devices is not None:  # where processors differ, so may the last bits of a start
                     self.state_ = agreed(self.state_)
-                state, before = self.state_, plan.first_steps - int(self.state_.step)
-                if parts and before >= 0:
-                    state = self._steps(state, parts[0], parts[0].total, plan, before, monitor)
-                    self._weigh_memory(state, known.sample, parts, plan)
-                    # statistics are sums over rows
-                    more = jax.tree.map(lambda a: a * (self.n_seen_ / parts[0].total), state.posterior)
-                    state, steps = eqx.tree_at(lambda s: s.posterior, state, more), steps - before
-                if not monitor.stopped:
-                    self._steps(state, known, self.n_seen_, plan, steps, monitor)
+                if parts:
+                    self.memory_ = self._weighed(known.sample, parts, plan)
+                self._steps(self.state_, known, self.n_seen_, plan, steps, monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
 

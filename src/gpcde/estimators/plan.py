@@ -36,8 +36,8 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
 
-FIRST_SHARE = 0.6
-"""The share of the steps after which it is weighed what the rows themselves remember (`memory`)."""
+TRIAL_SHARE, MOST_TRIAL_STEPS = 0.6, 600
+"""How much shorter a model is trained that only says what share the rows themselves should have (`memory`)."""
 
 FIRST_STEPS, FIRST_INDUCING = 300, 96
 """How long the model without latents, which finds the lengthscales, is trained, and its inducing inputs."""
@@ -57,9 +57,9 @@ class Plan(NamedTuple):
     exact: bool
 
     @property
-    def first_steps(self) -> int:
-        """After how many steps a memory is weighed."""
-        return int(FIRST_SHARE * self.steps)
+    def trial_steps(self) -> int:
+        """How long a model is trained that is there only to be compared."""
+        return min(max(1, int(TRIAL_SHARE * self.steps)), MOST_TRIAL_STEPS)
 
 
 def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:
