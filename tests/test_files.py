@@ -24,7 +24,7 @@ from gpcde.estimators import base
 from gpcde.estimators.cvae import Autoencoder
 from gpcde.estimators.kde import Bandwidths
 from gpcde.estimators.mdn import MixtureNetwork
-from gpcde.estimators.memory import Memory
+from gpcde.estimators.neighbours import Neighbours
 from gpcde.estimators.tables import Category, Columns
 from gpcde.inference.posterior import Shared, Statistics
 from gpcde.inference.training import Local, State, Trainer
@@ -117,7 +117,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "MixtureNetwork": lambda: MixtureNetwork(MLP.create(jax.random.key(0), (3, 25)), 5, 2),
     "Autoencoder": lambda: Autoencoder(make_network(), make_network(), numbers(), 2, True, False, 0.1),
     "Bandwidths": lambda: Bandwidths(np.ones(2), np.zeros(0), np.full(1, 0.5)),
-    "Memory": lambda: Memory(
+    "Neighbours": lambda: Neighbours(
         make_inputs(np.ones((2, 1)), [[0], [2]], (3,)),
         np.ones((2, 2)),
         np.zeros(2),

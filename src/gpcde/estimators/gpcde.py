@@ -38,8 +38,8 @@ from ..runtime.precision import scope
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
-from .memory import Memory
 from .monitor import HISTORY, Monitor, on_host
+from .neighbours import Neighbours
 from .network_training import split_rows
 from .parquet import ParquetRows
 from .plan import Plan, choose
@@ -57,7 +57,7 @@ except ImportError:  # before, there is nothing to support
 
 
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 10_000, 4
-"""The least and the most rows, and the most outputs, that a memory is thought of for, unless it is asked for."""
+"""The least and the most rows, and the most outputs, that neighbours are thought of for, unless they are asked for."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -85,9 +85,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         The number of columns of P; without it, P is the identity.
     design : Design, default=None
         The parts of the model, by name or as they are, in place of all of the above (see `gpcde.inference.Design`).
-    memory : {"auto", True, False}, default="auto"
-        Whether a kernel estimate of the rows stands beside the model, with the share of the density that held-out rows
-        give it (`estimators.memory`); "auto": where the model is left open too (no design, `inference="auto"`).
+    neighbours : {"auto", True, False}, default="auto"
+        Whether a kernel estimate by the nearest rows stands beside the Gaussian process, with the share of the density
+        that held-out rows give it; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to
+        10,000 rows and up to four outputs.
     y_transform : {"log", "logit"}, default=None
         "log" for y above a bound, "logit" for y between two.
     y_bounds : (float, float), default=None
@@ -124,8 +125,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     ----------
     state_ : State
         The trained model, its q(u), and what training needs to go on.
-    memory_ : Memory or None
-        The rows beside the model, and their share of the density.
+    neighbours_ : Neighbours or None
+        The rows beside the model, and their `share` of the density.
     history_ : dict of arrays
         Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
     n_steps_ : int
@@ -146,7 +147,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     _learnt: ClassVar[tuple[str, ...]] = (
         *DensityEstimator._learnt,
         "state_",
-        "memory_",
+        "neighbours_",
         "history_",
         "n_seen_",
         "seed_",
@@ -158,7 +159,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "devices", "callbacks", "verbose")
 
     state_: State
-    memory_: Memory | None = None  # as files of 0.1.0, which do not say
+    neighbours_: Neighbours | None = None  # as files of 0.1.0, which do not say
     history_: dict[str, np.ndarray]
     n_seen_: float
     seed_: int
@@ -177,7 +178,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         input_dim: int | None = None,
         output_dim: int | None = None,
         design: Design | None = None,
-        memory: bool | str = "auto",
+        neighbours: bool | str = "auto",
         y_transform: str | None = None,
         y_bounds: tuple[float, float] | None = None,
         max_steps: int | None = None,
@@ -202,7 +203,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.design = design
-        self.memory = memory
+        self.neighbours = neighbours
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.max_steps = max_steps
@@ -260,7 +261,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.devices is not None:
             seed = int(agreed(np.asarray(seed)))
         if not again:
-            for name in ("state_", "pause_", "memory_"):  # if this fit fails, the model is not fitted
+            for name in ("state_", "pause_", "neighbours_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
         data = self._learn(X, y, sample_weight, seed, again)
         plan = self._plan(data)
@@ -398,25 +399,28 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return data.take(np.sort(kept)), data.take(np.sort(held))
 
     def _parts(self, rows: Rows | StreamedRows) -> list[Rows]:
-        """The rows, each time without some that are to weigh the memory; nothing where there is to be none."""
-        if self.memory not in ("auto", True, False):
-            raise ValueError(f"memory must be 'auto', True or False, got {self.memory!r}")
+        """The rows, each time without some that are to weigh the neighbours; nothing where there are to be none."""
+        if self.neighbours not in ("auto", True, False):
+            raise ValueError(f"neighbours must be 'auto', True or False, got {self.neighbours!r}")
         left_open = self.design is None and self.inference == "auto" and self.devices is None
         fits = LEAST_ROWS <= rows.n_rows <= MOST_ROWS and self.n_outputs_ <= MOST_OUTPUTS
-        return rows.parts(self.seed_) if self.memory is True or (self.memory == "auto" and left_open and fits) else []
+        wanted = left_open and fits if self.neighbours == "auto" else self.neighbours
+        inputs = rows.sample.x
+        return rows.parts(self.seed_) if wanted and inputs.dense.shape[1] + inputs.codes.shape[1] else []
 
-    def _weighed(self, known: Rows, parts: Sequence[Rows], plan: Plan) -> Memory | None:
-        """A memory of the rows, with the share that rows give it which neither it nor a model for a trial has seen."""
+    def _weighed(self, known: Rows, parts: Sequence[Rows], plan: Plan) -> Neighbours | None:
+        """The rows, with the share that rows give them which neither they nor a model for a trial have seen."""
         levels = self.features_.levels if known.x.codes.shape[1] else ()
-        memory, model, own, weight = Memory.of(known, levels, self.seed_), [], [], []
+        model, own, weight = [], [], []
         for part in parts:
             begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
             state = self._steps(begun, part, part.total, plan, plan.trial_steps)
             new = known.take(np.flatnonzero((part.weight == 0) & (known.weight > 0)))
             model.append(Predictor.create(state.model, state.posterior).log_density(new.x, new.z))
-            own.append(memory.over(part, self.seed_).log_density(new.x, new.z))
+            own.append(Neighbours.of(part, levels, self.seed_).log_density(new.x, new.z))
             weight.append(new.weight)
-        return memory.with_share(*(np.concatenate(logs) for logs in (model, own, weight)))
+        logs = (np.concatenate(some) for some in (model, own, weight))
+        return Neighbours.of(known, levels, self.seed_).with_share(*logs)
 
     def _steps(
         self,
@@ -442,7 +446,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         steps: int,
         parts: Sequence[Rows] = (),
     ) -> None:
-        """That many steps more on the known rows, looked after (`monitor`); before them, parts of the rows weigh a memory."""
+        """That many steps more on the known rows, looked after (`monitor`); parts of them weigh the neighbours before."""
         self.__dict__.pop("n_steps_", None)
         with scope():
             test = held.data if held.n_rows else None
@@ -451,7 +455,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 if self.devices is not None:  # where processors differ, so may the last bits of a start
                     self.state_ = agreed(self.state_)
                 if parts:
-                    self.memory_ = self._weighed(known.sample, parts, plan)
+                    self.neighbours_ = self._weighed(known.sample, parts, plan)
                 self._steps(self.state_, known, self.n_seen_, plan, steps, monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
@@ -521,7 +525,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             return predictor.log_density(inputs.take(rows), z)
 
         source = Source(components, log_pdf)
-        return source if self.memory_ is None else self.memory_.beside(source, inputs)
+        return source if self.neighbours_ is None else self.neighbours_.beside(source, inputs)
 
     def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
         """Which latents the rows came from: q(w|x, y).
@@ -571,7 +575,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def _along(self, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
         """The densities if f (and all else that is uncertain) were this one."""
         source = Source(lambda rows: path.components(inputs.take(rows)))
-        source = source if self.memory_ is None else self.memory_.beside(source, inputs)
+        source = source if self.neighbours_ is None else self.neighbours_.beside(source, inputs)
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
 
 

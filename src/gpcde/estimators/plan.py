@@ -37,7 +37,7 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 
 
 TRIAL_SHARE, MOST_TRIAL_STEPS = 0.6, 600
-"""How much shorter a model is trained that only says what share the rows themselves should have (`memory`)."""
+"""How much shorter a model is trained that only says what share the rows themselves should have (`neighbours`)."""
 
 FIRST_STEPS, FIRST_INDUCING = 300, 96
 """How long the model without latents, which finds the lengthscales, is trained, and its inducing inputs."""

@@ -1,10 +1,10 @@
-"""A memory of the rows beside the model: what no smooth function follows, the rows themselves remember.
+"""The neighbours of x beside the model: what no smooth function follows, the rows themselves remember.
 
     p(y|x) = (1 - ρ) p_GP(y|x) + ρ sum_n π_n(x) N(y | y_n, diag h²),     π_n(x) ∝ v_n prod_j k_j(x_j, x_nj)
 
 The sum runs over the rows that are nearest to x; the bandwidths are those of a conditional kernel estimate (`kde`). The
 share ρ is what rows that neither has seen give it: nearly all where the mean jumps, or y lies in a few places; nothing
-where the Gaussian process is right, and then there is no memory.
+where the Gaussian process is right, and then the rows are not kept.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ AT_ONCE = 2**22
 
 
 @register
-class Memory(NamedTuple):
+class Neighbours(NamedTuple):
     """Rows in standard units, the bandwidths of their kernels, and the share of the density they have."""
 
     x: Inputs
@@ -52,23 +52,19 @@ class Memory(NamedTuple):
         check_positive(self, "share")
         rows, kinds = len(self.z), self.x.codes.shape[1]
         if not rows or self.share >= 1 or any(len(a) != rows for a in (*self.x, self.log_weight)):
-            raise ValueError("a memory must hold rows, and have less than all of the density")
+            raise ValueError("neighbours must be some, and have less than all of the density")
         wide = self.z.shape[1], self.x.dense.shape[1], kinds
         if tuple(len(a) for a in self.bandwidths) != wide or len(self.levels) != kinds:
-            raise ValueError("the bandwidths of a memory do not fit its rows")
+            raise ValueError("the bandwidths of neighbours do not fit them")
 
     @classmethod
-    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Memory":
-        """Of these rows; its share is not known yet."""
-        found = fit_bandwidths(np.random.RandomState(seed), rows.z, rows.x, levels, rows.weight, ENOUGH)
+    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Neighbours":
+        """These rows, those of no weight apart, or some of them where there are many; their share is not known yet."""
+        rng = np.random.RandomState(seed)
+        some = rows.take(np.sort(rng.permutation(np.flatnonzero(rows.weight > 0))[:MOST_ROWS]))
+        found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
         widths = Bandwidths(*(np.asarray(width, float) for width in found))
-        return cls(rows.x, rows.z, rows.weight, widths, np.array(levels, int), 0.5).over(rows, seed)
-
-    def over(self, rows: Rows, seed: int) -> "Memory":
-        """The same of other rows, or of some of them where there are many."""
-        index = np.flatnonzero(rows.weight > 0)
-        some = rows.take(np.sort(np.random.RandomState(seed).permutation(index)[:MOST_ROWS]))
-        return self._replace(x=some.x, z=some.z, log_weight=np.log(some.weight))
+        return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int), 0.5)
 
     def beside(self, model: Source, inputs: Inputs) -> Source:
         """The mixture of a model's densities of these inputs and its own."""
@@ -105,12 +101,12 @@ class Memory(NamedTuple):
         return Components(logs, self.z[near], np.asarray(self.bandwidths.y)[None, None] ** 2)
 
     def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
-        """The log density of the memory alone."""
+        """The log density by the neighbours alone."""
         return self.components(x).log_pdf(z[:, None])[:, 0]
 
     def with_share(
         self, model: Float[np.ndarray, " n"], own: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
-    ) -> "Memory | None":
+    ) -> "Neighbours | None":
         """With the share that rows neither has seen give it, by the log densities they have of them; None: none."""
 
         def loss(share: float) -> float:
