@@ -446,7 +446,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         steps: int,
         parts: Sequence[Rows] = (),
     ) -> None:
-        """That many steps more on the known rows, looked after (`monitor`); parts of them weigh the neighbours before."""
+        """That many steps more on the known rows, looked after (`monitor`); before, parts of them weigh neighbours."""
         self.__dict__.pop("n_steps_", None)
         with scope():
             test = held.data if held.n_rows else None
