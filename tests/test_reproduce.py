@@ -284,7 +284,6 @@ def test_killed_it_keeps_what_is_done_leaves_no_process_behind_and_goes_on(tmp_p
         (["reproduce", "nothing"], "not one of"),
         (["reproduce", "uci", "--preset", "fast"], "not one of"),
         (["reproduce", "uci", "--jobs", "0"], "not in the range"),
-        ([], "Missing command"),
     ],
 )
 def test_a_wrong_word_is_said(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ ENOUGH = 500
 """Rows that tell the bandwidths."""
 
 LEAST, DOUBT = 0.02, 3.0
-"""A smaller share than this is none; and as many rows as this are thought to have spoken for the model beforehand."""
+"""A smaller share than this is none; and this many rows are thought to have spoken for the model beforehand."""
 
 AT_ONCE = 2**22
 """How many pairs of rows are looked at together."""
@@ -66,19 +66,30 @@ class Neighbours(NamedTuple):
         widths = Bandwidths(*(np.asarray(width, float) for width in found))
         return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int), 0.5)
 
+    @property
+    def shares(self) -> Float[np.ndarray, "2"]:
+        """The model's share of the density, and theirs."""
+        return np.array([1 - self.share, self.share])
+
+    def joined(self, parts: Components, x: Inputs) -> Components:
+        """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
+        own = self.components(x)
+        if own.n_rows < parts.n_rows:
+            own = own.take(np.zeros(parts.n_rows, int))
+        return mixed([parts, own], self.shares)
+
     def beside(self, model: Source, inputs: Inputs) -> Source:
-        """The mixture of a model's densities of these inputs and its own."""
-        shares = np.array([1 - self.share, self.share])
+        """The mixture of a model's densities of these inputs and their own."""
 
         def components(rows: Int[np.ndarray, " b"]) -> Components:
-            return mixed([model.components(rows), self.components(inputs.take(rows))], shares)
+            return self.joined(model.components(rows), inputs.take(rows))
 
         if model.log_pdf is None:
             return Source(components)
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
             logs = model.log_pdf(rows, z), self.log_density(inputs.take(rows), z)  # type: ignore[misc]
-            return logsumexp(logs, b=shares[:, None], axis=0)
+            return logsumexp(logs, b=self.shares[:, None], axis=0)
 
         return Source(components, log_pdf)
 

@@ -139,7 +139,8 @@ class Explorer:
             raise ValueError(f"there is no band: {self.no_band}")
         view = self._view(question)
         place = self._at(view)
-        drawn = self.draws.components(self.model._used(place.x))
+        x = self.model._used(place.x)
+        drawn = joined(self.model, self.draws.components(x), x)
         bands = []
         for j in view.outputs:
             each = heights(Univariate.of(drawn, j), self.model.transform_.column(j), place.curves[j].y)
@@ -185,7 +186,7 @@ class Explorer:
         """Of one row: what is compiled for it serves all later ones."""
         x = self.model._used(x)
         if self._predictor is not None:
-            return self._predictor.mixture(x).components()
+            return joined(self.model, self._predictor.mixture(x).components(), x)
         return self.model._source(x).components(np.arange(1))
 
     def _curve(self, density: ConditionalDensity, j: int) -> Curve:
@@ -241,6 +242,12 @@ class Explorer:
         spare = 0.04 * (high - low)
         support = self.model.transform_
         return np.stack([np.maximum(low - spare, support.low), np.minimum(high + spare, support.high)], axis=1)
+
+
+def joined(model: DensityEstimator, parts: Components, x: Inputs) -> Components:
+    """What a model says at one x, with the neighbours that stand beside it, if any do."""
+    neighbours = getattr(model, "neighbours_", None)
+    return parts if neighbours is None else neighbours.joined(parts, x)
 
 
 def _draws(model: DensityEstimator) -> tuple[Draws | None, str | None]:
