@@ -23,6 +23,28 @@ from gpcde.runtime.precision import scope
 
 TESTS = count(1)
 
+LONG = (
+    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[mnist]",
+    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[omniglot]",
+    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[taxi]",
+    "test_kde.py::test_many_rows",
+    "test_rivals.py::test_each_comes_close_to_the_truth[bimodal-GPCDE1]",
+    "test_rivals.py::test_each_comes_close_to_the_truth[correlated-GPCDE]",
+    "test_rivals.py::test_each_comes_close_to_the_truth[unconditional-GPCDE]",
+    "test_robust.py::test_densities_of_values_that_repeat_stay_finite[<lambda>-whole numbers]",
+    "test_site.py::test_an_example_runs_without_its_data[geyser]",
+    "test_spread.py::test_several_devices_give_the_bound_and_the_model_of_one",
+    "test_stacked.py::test_the_stack_is_the_weighted_sum_of_its_members[alike outputs]",
+)
+"""Tests that compile for long, and beside which a shorter one makes the same claim: for `make test-all`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.endswith(LONG):
+            item.add_marker(pytest.mark.slow)
+
 
 def pytest_unconfigure() -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
