@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from ..model.inputs import AnyArray, Numbers
-from .components import Components, Univariate
+from .components import Components, Univariate, mixed
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
 
@@ -37,6 +37,22 @@ class Source(NamedTuple):
 
     components: Callable[[Int[np.ndarray, " b"]], Components]
     log_pdf: Callable[[Int[np.ndarray, " b"], Float[np.ndarray, "b D"]], Float[np.ndarray, " b"]] | None = None
+
+    @classmethod
+    def mixed(cls, sources: "Sequence[Source]", weights: Float[np.ndarray, " m"]) -> "Source":
+        """The mixture of several, with these weights; as quick as the slowest of them."""
+
+        def components(rows: Int[np.ndarray, " b"]) -> Components:
+            return mixed([one.components(rows) for one in sources], weights)
+
+        if any(one.log_pdf is None for one in sources):
+            return cls(components)
+
+        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+            logs = [one.log_pdf(rows, z) for one in sources if one.log_pdf is not None]
+            return logsumexp(logs, b=weights[:, None], axis=0)
+
+        return cls(components, log_pdf)
 
 
 NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**22, 2**22, 64

@@ -82,25 +82,21 @@ class Neighbours(NamedTuple):
         """The mixture of a model's densities of these inputs and their own."""
 
         def components(rows: Int[np.ndarray, " b"]) -> Components:
-            return self.joined(model.components(rows), inputs.take(rows))
-
-        if model.log_pdf is None:
-            return Source(components)
+            return self.components(inputs.take(rows))
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
-            logs = model.log_pdf(rows, z), self.log_density(inputs.take(rows), z)  # type: ignore[misc]
-            return logsumexp(logs, b=self.shares[:, None], axis=0)
+            return self.log_density(inputs.take(rows), z)
 
-        return Source(components, log_pdf)
+        return Source.mixed([model, Source(components, log_pdf)], self.shares)
 
     def nearest(self, x: Inputs) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
         """The rows that count most at each x, and log π of them."""
 
         def some(x: Inputs) -> tuple[np.ndarray, np.ndarray]:
             logs = log_kernel(x, self.x, self.bandwidths, self.levels) + self.log_weight
-            near = np.argpartition(-logs, NEAREST, axis=1)[:, :NEAREST] if len(self.z) > NEAREST else None
-            if near is None:
-                near = np.broadcast_to(np.arange(len(self.z)), logs.shape)
+            near = np.broadcast_to(np.arange(len(self.z)), logs.shape)
+            if len(self.z) > NEAREST:
+                near = np.argpartition(-logs, NEAREST, axis=1)[:, :NEAREST]
             logs = np.take_along_axis(logs, near, axis=1)
             return near, logs - logsumexp(logs, axis=1, keepdims=True)
 

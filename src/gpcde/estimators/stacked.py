@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..density.components import Components, mixed
 from ..density.conditional import Source
 from ..model.inputs import Inputs
 from .base import DensityEstimator, split_folds
@@ -155,16 +154,4 @@ class Stacked(DensityEstimator):
         kept = np.flatnonzero(self.weights_ > 1e-6)
         members = [self.members_[i] for i in kept]
         sources = [member._source(member._used(inputs)) for member in members]
-        weights = self.weights_[kept] / self.weights_[kept].sum()
-
-        def components(rows: Int[np.ndarray, " b"]) -> Components:
-            return mixed([one.components(rows) for one in sources], weights)
-
-        if any(one.log_pdf is None for one in sources):
-            return Source(components)
-
-        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
-            logs = [one.log_pdf(rows, z) for one in sources if one.log_pdf is not None]
-            return logsumexp(logs, b=weights[:, None], axis=0)
-
-        return Source(components, log_pdf)
+        return Source.mixed(sources, self.weights_[kept] / self.weights_[kept].sum())
