@@ -21,8 +21,10 @@ import gpcde
 from gpcde import Design, FileError
 from gpcde.density.transforms import OutputTransform
 from gpcde.estimators import base
+from gpcde.estimators.companions import Companions, Regression
 from gpcde.estimators.cvae import Autoencoder
 from gpcde.estimators.kde import Bandwidths
+from gpcde.estimators.linear import Line
 from gpcde.estimators.mdn import MixtureNetwork
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.estimators.tables import Category, Columns
@@ -123,8 +125,10 @@ MAKE: dict[str, Callable[[], Any]] = {
         np.zeros(2),
         Bandwidths(np.ones(2), np.ones(1), np.full(1, 0.5)),
         np.array([3]),
-        0.25,
     ),
+    "Line": lambda: Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),
+    "Regression": lambda: Regression(make_state().model, make_state().posterior),
+    "Companions": lambda: Companions(np.array([0.75, 0.25]), (Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),)),
     "Statistics": lambda: Statistics(square(3), numbers(3, 1)),
     "Shared": lambda: Shared(numbers(3, 1), numbers(3, 3)),
     "Category": lambda: Category(3, ("a", 1, 2.5, True)),

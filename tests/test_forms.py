@@ -81,10 +81,10 @@ def test_quadratic_form_and_its_derivatives() -> None:
     agree(lambda *a: jnp.vdot(weight, quadratic_form(*a)), lambda *a: jnp.vdot(weight, naive_quadratic(*a)), args)
 
 
-@pytest.mark.parametrize("rows_at_once", [2500, 6, 1], ids=["one block", "padded", "below one"])
-def test_separable_log_sum_and_its_derivatives(rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [256, 2, 1], ids=["one block", "padded", "one each"])
+def test_separable_log_sum_and_its_derivatives(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven points in blocks of seven, of two (so that one place is empty) and of one; by all but the weights."""
-    monkeypatch.setattr(_forms, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(_forms, "POINTS_AT_ONCE", at_once)
     scale, (*args, weight) = 1.3, log_sum_arguments()
 
     def scaled(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -113,7 +113,7 @@ def test_many_rows_are_all_seen() -> None:
 def test_few_rows_are_helped_by_what_is_believed() -> None:
     """Priors of lengthscales and noise, a linear trend, and lengthscales found without latents first."""
     design = plan(20, dense=5).design
-    assert (design.beliefs, design.trend, design.first_steps) == (True, "linear", FIRST_STEPS)
+    assert (design.beliefs, design.trend, design.first, design.first_steps) == (True, "linear", "lbfgs", FIRST_STEPS)
     assert design.first_inducing == 20
     assert plan(10_000).design.first_inducing == FIRST_INDUCING
 

@@ -14,7 +14,7 @@ import gpcde
 from gpcde import GP, GPCDE, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
 from gpcde.density.components import Components, mixed
 from gpcde.density.conditional import ConditionalDensity
-from gpcde.estimators.stacked import stacking_weights
+from gpcde.estimators.stacking import stacking_weights
 from small import QUICK, N, fitted, frame, rows
 
 # weights

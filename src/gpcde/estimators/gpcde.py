@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
 from ..inference.design import Design
 from ..inference.schedule import Geometric
-from ..inference.start import start
+from ..inference.start import regression, start
 from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
@@ -31,15 +31,15 @@ from ..prediction.latent_posterior import infer
 from ..prediction.nodes import Nodes
 from ..prediction.paths import Path as FunctionPath
 from ..prediction.paths import draw_path
-from ..prediction.predictor import Predictor, make_predictor
+from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
+from .companions import Companions, Trial
 from .monitor import HISTORY, Monitor, on_host
-from .neighbours import Neighbours
 from .network_training import split_rows
 from .parquet import ParquetRows
 from .plan import Plan, choose
@@ -57,7 +57,7 @@ except ImportError:  # before, there is nothing to support
 
 
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 10_000, 4
-"""The least and the most rows, and the most outputs, that neighbours are thought of for, unless they are asked for."""
+"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -85,10 +85,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         The number of columns of P; without it, P is the identity.
     design : Design, default=None
         The parts of the model, by name or as they are, in place of all of the above (see `gpcde.inference.Design`).
-    neighbours : {"auto", True, False}, default="auto"
-        Whether a kernel estimate by the nearest rows stands beside the Gaussian process, with the share of the density
-        that held-out rows give it; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to
-        10,000 rows and up to four outputs.
+    companions : {"auto", True, False}, default="auto"
+        Whether simpler densities stand beside the model, with the shares that held-out rows give them: Gaussian process
+        regression, linear regression, and a kernel estimate by the nearest rows; "auto": where the model is left open
+        too (no design, `inference="auto"`), from 20 to 10,000 rows and up to four outputs.
     y_transform : {"log", "logit"}, default=None
         "log" for y above a bound, "logit" for y between two.
     y_bounds : (float, float), default=None
@@ -125,8 +125,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     ----------
     state_ : State
         The trained model, its q(u), and what training needs to go on.
-    neighbours_ : Neighbours or None
-        The rows beside the model, and their `share` of the density.
+    companions_ : Companions or None
+        The `members` beside the model, and the `shares` of the density, the model's first; None: the model is alone.
     history_ : dict of arrays
         Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
     n_steps_ : int
@@ -147,24 +147,26 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     _learnt: ClassVar[tuple[str, ...]] = (
         *DensityEstimator._learnt,
         "state_",
-        "neighbours_",
+        "companions_",
         "history_",
         "n_seen_",
         "seed_",
         "digest_",
         "pause_",
+        "weighed_",
         "n_steps_",
     )
 
     _unsaved: ClassVar[tuple[str, ...]] = ("warm_start", "checkpoint", "devices", "callbacks", "verbose")
 
     state_: State
-    neighbours_: Neighbours | None = None  # as files of 0.1.0, which do not say
+    companions_: Companions | None = None  # as files of 0.1.0, which do not say
     history_: dict[str, np.ndarray]
     n_seen_: float
     seed_: int
     digest_: str
     pause_: tuple[State | None, float, int]
+    weighed_: bool = True
     n_steps_: int
 
     def __init__(
@@ -178,7 +180,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         input_dim: int | None = None,
         output_dim: int | None = None,
         design: Design | None = None,
-        neighbours: bool | str = "auto",
+        companions: bool | str = "auto",
         y_transform: str | None = None,
         y_bounds: tuple[float, float] | None = None,
         max_steps: int | None = None,
@@ -203,7 +205,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.design = design
-        self.neighbours = neighbours
+        self.companions = companions
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.max_steps = max_steps
@@ -261,7 +263,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.devices is not None:
             seed = int(agreed(np.asarray(seed)))
         if not again:
-            for name in ("state_", "pause_", "neighbours_"):  # if this fit fails, the model is not fitted
+            for name in ("state_", "pause_", "companions_", "weighed_"):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
         data = self._learn(X, y, sample_weight, seed, again)
         plan = self._plan(data)
@@ -276,18 +278,18 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         else:
             self.digest_, self.seed_ = digest, seed
         known, held = self._split(data)
-        self.n_seen_ = known.total
-        parts = [] if again or saved is not None else self._parts(known)
+        self.n_seen_, plain = known.total, None
+        parts = [] if again or (saved is not None and self.weighed_) else self._parts(known)
         if again:
             self._check_local(known.n_rows, "warm_start with another number of rows")
         elif saved is None:
             self.history_ = {name: np.zeros(0) for name in HISTORY}
-            some = known.sample
-            with scope():
-                key = jax.random.key(seed)
-                self.state_ = on_host(start(key, some.x, some.z, plan.design, some.weight, self.n_seen_))
+            self.weighed_ = not parts
+            some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
+            plain = self._regression(some, plan, total)
+            self.state_ = on_host(self._start(some, plan, plain, total))
         done = 0 if saved is None else int(self.state_.step)
-        self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts)
+        self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts, plain)
         return self
 
     def _learn(self, X: Any, y: Any, sample_weight: Any, seed: int, again: bool) -> Rows | StreamedRows:
@@ -399,28 +401,47 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return data.take(np.sort(kept)), data.take(np.sort(held))
 
     def _parts(self, rows: Rows | StreamedRows) -> list[Rows]:
-        """The rows, each time without some that are to weigh the neighbours; nothing where there are to be none."""
-        if self.neighbours not in ("auto", True, False):
-            raise ValueError(f"neighbours must be 'auto', True or False, got {self.neighbours!r}")
+        """The rows, each time without some that are to weigh companions; nothing where there are to be none."""
+        if self.companions not in ("auto", True, False):
+            raise ValueError(f"companions must be 'auto', True or False, got {self.companions!r}")
         left_open = self.design is None and self.inference == "auto" and self.devices is None
         fits = LEAST_ROWS <= rows.n_rows <= MOST_ROWS and self.n_outputs_ <= MOST_OUTPUTS
-        wanted = left_open and fits if self.neighbours == "auto" else self.neighbours
+        wanted = left_open and fits if self.companions == "auto" else self.companions
         inputs = rows.sample.x
         return rows.parts(self.seed_) if wanted and inputs.dense.shape[1] + inputs.codes.shape[1] else []
 
-    def _weighed(self, known: Rows, parts: Sequence[Rows], plan: Plan) -> Neighbours | None:
-        """The rows, with the share that rows give them which neither they nor a model for a trial have seen."""
+    def _regression(self, rows: Rows, plan: Plan, total: float) -> State:
+        """The model without latents, of rows that stand for that many."""
+        return regression(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
+
+    def _start(self, rows: Rows, plan: Plan, plain: State, total: float) -> State:
+        """Where training begins, from the model without latents."""
+        return start(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total, plain)
+
+    def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, plan: Plan, monitor: Monitor) -> None:
+        """Train on parts of the rows, and weigh companions by the others.
+
+        Of one part, the state goes on: it has learnt most of the rows. Of several, each has its own for a trial, and
+        training begins with all rows.
+        """
+        trials, whole = [], plain
+        if len(parts) == 1:
+            (part,), whole = parts, None
+            plain = self._regression(part, plan, part.total) if plain is None else plain
+            left = plan.trial_steps - int(self.state_.step)
+            state = self._steps(self.state_, part, part.total, plan, left, monitor)
+            trials.append(Trial(part, plain, state))
+            # statistics are sums over rows
+            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / part.total), state.posterior)
+            self.state_ = on_host(eqx.tree_at(lambda s: s.posterior, state, posterior))
+        for part in parts if len(parts) > 1 else ():
+            first = self._regression(part, plan, part.total)
+            begun = self._start(part, plan, first, part.total)
+            trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, plan.trial_steps)))
+        whole = self._regression(known, plan, known.total) if whole is None else whole
         levels = self.features_.levels if known.x.codes.shape[1] else ()
-        model, own, weight = [], [], []
-        for part in parts:
-            begun = start(jax.random.key(self.seed_), part.x, part.z, plan.design, part.weight)
-            state = self._steps(begun, part, part.total, plan, plan.trial_steps)
-            new = known.take(np.flatnonzero((part.weight == 0) & (known.weight > 0)))
-            model.append(Predictor.create(state.model, state.posterior).log_density(new.x, new.z))
-            own.append(Neighbours.of(part, levels, self.seed_).log_density(new.x, new.z))
-            weight.append(new.weight)
-        logs = (np.concatenate(some) for some in (model, own, weight))
-        return Neighbours.of(known, levels, self.seed_).with_share(*logs)
+        self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)
+        self.weighed_ = True
 
     def _steps(
         self,
@@ -445,8 +466,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         plan: Plan,
         steps: int,
         parts: Sequence[Rows] = (),
+        plain: State | None = None,
     ) -> None:
-        """That many steps more on the known rows, looked after (`monitor`); before, parts of them weigh neighbours."""
+        """That many steps more on the known rows, looked after (`monitor`); before, parts of them weigh companions."""
         self.__dict__.pop("n_steps_", None)
         with scope():
             test = held.data if held.n_rows else None
@@ -454,9 +476,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
                 if self.devices is not None:  # where processors differ, so may the last bits of a start
                     self.state_ = agreed(self.state_)
+                first = int(self.state_.step)
                 if parts:
-                    self.neighbours_ = self._weighed(known.sample, parts, plan)
-                self._steps(self.state_, known, self.n_seen_, plan, steps, monitor)
+                    self._begin(known.sample, parts, plain, plan, monitor)
+                if not monitor.stopped:
+                    self._steps(self.state_, known, self.n_seen_, plan, steps + first - int(self.state_.step), monitor)
         if self.checkpoint is not None:
             checkpoints.write(self)
 
@@ -492,11 +516,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             raise ValueError("it cannot have seen so many rows, or been seeded so")
         with scope():
             self.state_ = on_host(self.state_)
-            if self.state_.model.mixing.shape[0] != self.n_outputs_:
-                raise ValueError("its outputs do not fit its model")
-            x, nodes = self._used(self.features_.blank()), Nodes.for_model(self.state_.model)
-            model, posterior = self.state_.model, self.state_.posterior
-            jax.eval_shape(lambda m, q, x: make_predictor(m, q, nodes).at_nodes(x), model, posterior, x)
+            x = self._used(self.features_.blank())
+            check_predicts(self.state_.model, self.state_.posterior, x, self.n_outputs_)
+            for one in () if self.companions_ is None else self.companions_.members:
+                one.check_fits(x, self.n_outputs_)
 
     # answers
 
@@ -525,7 +548,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             return predictor.log_density(inputs.take(rows), z)
 
         source = Source(components, log_pdf)
-        return source if self.neighbours_ is None else self.neighbours_.beside(source, inputs)
+        return source if self.companions_ is None else self.companions_.beside(source, inputs)
 
     def infer_latent(self, X: Any, y: Any) -> LatentPosterior:
         """Which latents the rows came from: q(w|x, y).
@@ -570,12 +593,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         with scope():
             keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(n)]
             paths = [draw_path(key, model, posterior) for key in keys]
-        return DensitySamples([self._along(path, inputs) for path in paths])
+            return DensitySamples([self._along(*drawn, inputs) for drawn in zip(keys, paths, strict=True)])
 
-    def _along(self, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
+    def _along(self, key: PRNGKeyArray, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
         """The densities if f (and all else that is uncertain) were this one."""
         source = Source(lambda rows: path.components(inputs.take(rows)))
-        source = source if self.neighbours_ is None else self.neighbours_.beside(source, inputs)
+        if self.companions_ is not None:
+            source = self.companions_.beside_drawn(key, source, inputs)
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
 
 

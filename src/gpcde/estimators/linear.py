@@ -1,14 +1,75 @@
 """Linear regression as a density: y = [1, x] B + N(0, Σ), Σ any covariance, in closed form."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from ..density.components import Components
 from ..density.conditional import Source
 from ..model.inputs import Inputs, one_hot
-from .base import DensityEstimator
+from ..runtime.files import check_fields, register
+from .base import DensityEstimator, Rows
+
+
+@register
+class Line(NamedTuple):
+    """y = [1, x] B + N(0, Σ), in standard units: B, Σ, the inverse of [1, X]ᵀ [1, X], and the number of levels."""
+
+    coefficients: Float[np.ndarray, "k D"]
+    covariance: Float[np.ndarray, "D D"]
+    leverage: Float[np.ndarray, "k k"]
+    levels: int
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        if self.leverage.shape != (len(self.coefficients),) * 2 or self.levels < 0:
+            raise ValueError("its leverage does not fit its coefficients")
+        if (
+            self.covariance.shape != (self.coefficients.shape[1],) * 2
+            or not np.linalg.eigvalsh(self.covariance).min() > 0
+        ):
+            raise ValueError("its covariance is none: it has an eigenvalue that is not positive")
+
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where it is not one of such inputs and of so many outputs."""
+        if self.coefficients.shape != (1 + x.dense.shape[1] + self.levels * (x.codes.shape[1] > 0), outputs):
+            raise ValueError("its columns and outputs do not fit its coefficients")
+
+    @classmethod
+    def of(cls, rows: Rows, levels: tuple[int, ...]) -> "Line":
+        """By least squares, each row as often as its weight says."""
+        x, z, weight = rows.x, rows.z, rows.weight[:, None]
+        features = _features(x, sum(levels))
+        # the pseudo-inverse leaves out directions that the rows do not tell apart
+        leverage = np.linalg.pinv(features.T @ (weight * features), hermitian=True)
+        coefficients = leverage @ (features.T @ (weight * z))
+        left = z - features @ coefficients
+        freedom = max(rows.total - np.linalg.matrix_rank(features[rows.weight > 0]), 1)
+        covariance = left.T @ (weight * left) / freedom + 1e-8 * np.eye(z.shape[1])
+        return cls(coefficients, covariance, leverage, sum(levels))
+
+    def components(self, x: Inputs) -> Components:
+        """A Gaussian at each x: the errors' covariance, widened by what is not known of the coefficients."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        features = _features(x, self.levels)
+        mean = (features @ self.coefficients @ vectors)[:, None]
+        wider = 1 + np.maximum(((features @ self.leverage) * features).sum(1), 0)
+        return Components(np.zeros((1, 1)), mean, (wider[:, None] * values)[:, None], vectors[None, None])
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """log p(z_n|x_n)."""
+        return self.components(x).log_pdf(z[:, None])[:, 0]
+
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """As it is: widened, it holds all lines that are possible."""
+        return self.components
+
+
+def _features(x: Inputs, levels: int) -> Float[np.ndarray, "n k"]:
+    return np.concatenate([np.ones((x.n_rows, 1)), one_hot(x, levels)], axis=1)
 
 
 class LinearGaussian(DensityEstimator):
@@ -71,31 +132,23 @@ class LinearGaussian(DensityEstimator):
         """
         self.__dict__.pop("coefficients_", None)
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
-        features = self._features(x)
-        # the pseudo-inverse leaves out directions that the rows do not tell apart
-        self.leverage_ = np.linalg.pinv(features.T @ features, hermitian=True)
-        self.coefficients_ = self.leverage_ @ (features.T @ z)
-        left = z - features @ self.coefficients_
-        freedom = max(len(z) - np.linalg.matrix_rank(features), 1)
-        self.covariance_ = left.T @ left / freedom + 1e-8 * np.eye(z.shape[1])
+        line = Line.of(Rows(x, z, np.ones(len(z))), self.features_.levels)
+        self.coefficients_, self.covariance_, self.leverage_ = line[:3]
         return self
+
+    @property
+    def _line(self) -> Line:
+        return Line(self.coefficients_, self.covariance_, self.leverage_, sum(self.features_.levels))
 
     def _restored(self) -> None:
         if self.coefficients_.shape != (1 + self.features_.width, self.n_outputs_):
             raise ValueError("its columns and outputs do not fit its coefficients")
-        if not np.linalg.eigvalsh(self.covariance_).min() > 0:
-            raise ValueError("its covariance is none: it has an eigenvalue that is not positive")
-
-    def _features(self, x: Inputs) -> Float[np.ndarray, "n k"]:
-        return np.concatenate([np.ones((x.n_rows, 1)), one_hot(x, sum(self.features_.levels))], axis=1)
+        self._line.check_values()
 
     def _source(self, inputs: Inputs) -> Source:
-        values, vectors = np.linalg.eigh(self.covariance_)
+        line = self._line
 
         def components(rows: Int[np.ndarray, " b"]) -> Components:
-            features = self._features(inputs.take(rows))
-            mean = (features @ self.coefficients_ @ vectors)[:, None]
-            wider = 1 + np.maximum(((features @ self.leverage_) * features).sum(1), 0)
-            return Components(np.zeros((1, 1)), mean, (wider[:, None] * values)[:, None], vectors[None, None])
+            return line.components(inputs.take(rows))
 
         return Source(components)

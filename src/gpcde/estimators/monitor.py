@@ -49,6 +49,7 @@ class Monitor:
         self.best, self._best_bound, self._waited = pause
         self._saved, self._first = time.monotonic(), int(model.state_.step)
         self._reached: tuple[State, ...] = (model.state_,)
+        self.stopped = False
         self._earlier, self._seconds = -np.inf, 0.0
         if len(model.history_["step"]):  # training that is resumed goes on as if nothing had been
             self._earlier, self._seconds = (float(model.history_[name][-1]) for name in ("bound", "seconds"))
@@ -140,6 +141,7 @@ class Monitor:
             stop = part.call_on_fit_task_end(estimator=model, reconstruction_attributes=learnt, **self.task) or stop
         if due:
             self._save()
+        self.stopped = stop
         return stop
 
     def _is_enough(self, state: State, bound: float, validation: float) -> bool:

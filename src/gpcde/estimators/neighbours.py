@@ -1,24 +1,21 @@
-"""The neighbours of x beside the model: what no smooth function follows, the rows themselves remember.
+"""The neighbours of x: what no smooth function follows, the rows themselves remember.
 
-    p(y|x) = (1 - ρ) p_GP(y|x) + ρ sum_n π_n(x) N(y | y_n, diag h²),     π_n(x) ∝ v_n prod_j k_j(x_j, x_nj)
+    p(y|x) = sum_n π_n(x) N(y | y_n, diag h²),     π_n(x) ∝ v_n prod_j k_j(x_j, x_nj)
 
-The sum runs over the rows that are nearest to x; the bandwidths are those of a conditional kernel estimate (`kde`). The
-share ρ is what rows that neither has seen give it: nearly all where the mean jumps, or y lies in a few places; nothing
-where the Gaussian process is right, and then the rows are not kept.
+The sum runs over the rows that are nearest to x; the bandwidths are those of a conditional kernel estimate (`kde`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.optimize import minimize_scalar
+from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import logsumexp
 
-from ..density.components import Components, mixed
-from ..density.conditional import Source
+from ..density.components import Components
 from ..model.inputs import Inputs
 from ..runtime.blocks import by_blocks
-from ..runtime.files import check_fields, check_positive, register
+from ..runtime.files import check_fields, register
 from .base import Rows
 from .kde import Bandwidths, fit_bandwidths, log_kernel
 
@@ -28,66 +25,43 @@ MOST_ROWS, NEAREST = 2_000, 100
 ENOUGH = 500
 """Rows that tell the bandwidths."""
 
-LEAST, DOUBT = 0.02, 3.0
-"""A smaller share than this is none; and this many rows are thought to have spoken for the model beforehand."""
-
 AT_ONCE = 2**22
 """How many pairs of rows are looked at together."""
 
 
 @register
 class Neighbours(NamedTuple):
-    """Rows in standard units, the bandwidths of their kernels, and the share of the density they have."""
+    """Rows in standard units, and the bandwidths of their kernels."""
 
     x: Inputs
     z: Float[np.ndarray, "n D"]
     log_weight: Float[np.ndarray, " n"]
     bandwidths: Bandwidths
     levels: Int[np.ndarray, " c"]
-    share: float
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
         check_fields(self)
-        check_positive(self, "share")
         rows, kinds = len(self.z), self.x.codes.shape[1]
-        if not rows or self.share >= 1 or any(len(a) != rows for a in (*self.x, self.log_weight)):
-            raise ValueError("neighbours must be some, and have less than all of the density")
+        if not rows or any(len(a) != rows for a in (*self.x, self.log_weight)):
+            raise ValueError("the rows of neighbours do not fit each other")
         wide = self.z.shape[1], self.x.dense.shape[1], kinds
         if tuple(len(a) for a in self.bandwidths) != wide or len(self.levels) != kinds:
             raise ValueError("the bandwidths of neighbours do not fit them")
 
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where they are not of such inputs and of so many outputs."""
+        if self.z.shape[1] != outputs or [a.shape[1] for a in self.x] != [a.shape[1] for a in x]:
+            raise ValueError("its neighbours do not fit its columns and outputs")
+
     @classmethod
     def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Neighbours":
-        """These rows, those of no weight apart, or some of them where there are many; their share is not known yet."""
+        """These rows, those of no weight apart, or some of them where there are many."""
         rng = np.random.RandomState(seed)
         some = rows.take(np.sort(rng.permutation(np.flatnonzero(rows.weight > 0))[:MOST_ROWS]))
         found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
         widths = Bandwidths(*(np.asarray(width, float) for width in found))
-        return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int), 0.5)
-
-    @property
-    def shares(self) -> Float[np.ndarray, "2"]:
-        """The model's share of the density, and theirs."""
-        return np.array([1 - self.share, self.share])
-
-    def joined(self, parts: Components, x: Inputs) -> Components:
-        """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
-        own = self.components(x)
-        if own.n_rows < parts.n_rows:
-            own = own.take(np.zeros(parts.n_rows, int))
-        return mixed([parts, own], self.shares)
-
-    def beside(self, model: Source, inputs: Inputs) -> Source:
-        """The mixture of a model's densities of these inputs and their own."""
-
-        def components(rows: Int[np.ndarray, " b"]) -> Components:
-            return self.components(inputs.take(rows))
-
-        def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
-            return self.log_density(inputs.take(rows), z)
-
-        return Source.mixed([model, Source(components, log_pdf)], self.shares)
+        return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int))
 
     def nearest(self, x: Inputs) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
         """The rows that count most at each x, and log π of them."""
@@ -111,14 +85,6 @@ class Neighbours(NamedTuple):
         """The log density by the neighbours alone."""
         return self.components(x).log_pdf(z[:, None])[:, 0]
 
-    def with_share(
-        self, model: Float[np.ndarray, " n"], own: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
-    ) -> "Neighbours | None":
-        """With the share that rows neither has seen give it, by the log densities they have of them; None: none."""
-
-        def loss(share: float) -> float:
-            logs = np.logaddexp(np.log1p(-share) + model, np.log(share) + own)
-            return -float(weight @ logs + DOUBT * np.log1p(-share))
-
-        share = float(minimize_scalar(loss, bounds=(1e-6, 0.99), method="bounded").x)
-        return self._replace(share=share) if share >= LEAST else None
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """As they are: they are not told how sure they are."""
+        return self.components

@@ -37,10 +37,10 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 
 
 TRIAL_SHARE, MOST_TRIAL_STEPS = 0.6, 600
-"""How much shorter a model is trained that only says what share the rows themselves should have (`neighbours`)."""
+"""How long a model is trained on a part of the rows, until the others weigh what stands beside it (`companions`)."""
 
-FIRST_STEPS, FIRST_INDUCING = 300, 96
-"""How long the model without latents, which finds the lengthscales, is trained, and its inducing inputs."""
+FIRST_STEPS, FIRST_INDUCING = 100, 96
+"""How long the model without latents, which finds the lengthscales, is trained at most, and its inducing inputs."""
 
 
 class Plan(NamedTuple):
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 
     @property
     def trial_steps(self) -> int:
-        """How long a model is trained that is there only to be compared."""
+        """How long a model is trained on a part of the rows."""
         return min(max(1, int(TRIAL_SHARE * self.steps)), MOST_TRIAL_STEPS)
 
 
@@ -80,7 +80,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or _inducing(rows, dense), rows),
+        inducing=min(params["n_inducing"] or (FIRST_INDUCING if none else _inducing(rows, dense)), rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
@@ -96,6 +96,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         rule="even",
         shifted=free,
         trials=1,
+        first="lbfgs",
         first_steps=FIRST_STEPS,
         first_inducing=None if none else min(FIRST_INDUCING, rows),
     )

@@ -2,8 +2,7 @@
 
     p(y|x) = sum_m v_m p_m(y|x),     v = argmax sum_n log sum_m v_m p_m(y_n|x_n; trained without n's fold)
 
-The members answer with mixtures of Gaussians, and so does the stack. The weights are found by expectation
-maximisation, which climbs a concave function.
+The members answer with mixtures of Gaussians, and so does the stack; `stacking` finds the weights.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -22,17 +20,7 @@ from .base import DensityEstimator, split_folds
 from .gpcde import GPCDE
 from .kde import ConditionalKDE
 from .mdn import MDN
-
-
-def stacking_weights(log_densities: Float[np.ndarray, "n m"], rounds: int = 1000) -> Float[np.ndarray, " m"]:
-    """The convex combination with the best mean log density."""
-    logs = np.full(log_densities.shape[1], -np.log(log_densities.shape[1]))
-    for _ in range(rounds):
-        joint = log_densities + logs
-        before, logs = logs, logsumexp(joint - logsumexp(joint, axis=1, keepdims=True), axis=0) - np.log(len(joint))
-        if np.abs(np.exp(logs) - np.exp(before)).max() < 1e-9:
-            break
-    return np.exp(logs) / np.exp(logs).sum()
+from .stacking import stacking_weights
 
 
 class Stacked(DensityEstimator):
@@ -110,8 +98,7 @@ class Stacked(DensityEstimator):
             for j, member in enumerate(members):
                 density = clone(member).fit(X_train, y_train).predict_density(X_test)
                 scores[test, j] = density.log_pdf(np.asarray(y_test, float))
-        # a density of nothing would count for ever: no member is thought worse than e^-100
-        self.weights_ = stacking_weights(np.maximum(scores[~np.isnan(scores).any(1)], -100.0))
+        self.weights_ = stacking_weights(scores[~np.isnan(scores).any(1)])
         self.members_ = [member.fit(X, y) for member in members]
         self.transform_ = members[0].transform_
         for member in members:

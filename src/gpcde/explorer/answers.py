@@ -245,9 +245,9 @@ class Explorer:
 
 
 def joined(model: DensityEstimator, parts: Components, x: Inputs) -> Components:
-    """What a model says at one x, with the neighbours that stand beside it, if any do."""
-    neighbours = getattr(model, "neighbours_", None)
-    return parts if neighbours is None else neighbours.joined(parts, x)
+    """What a model says at one x, with what stands beside it, if anything does."""
+    companions = getattr(model, "companions_", None)
+    return parts if companions is None else companions.joined(parts, x)
 
 
 def _draws(model: DensityEstimator) -> tuple[Draws | None, str | None]:

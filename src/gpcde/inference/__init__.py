@@ -11,7 +11,7 @@ from .data import Batch, Stream, StreamError, whole
 from .design import Design
 from .posterior import Shared, SparsePosterior, Statistics, VariationalPosterior
 from .schedule import Geometric, Minibatches
-from .start import start
+from .start import regression, start
 from .training import LostProcess, Record, State, Trainer, TrainingError, optimal_posterior, train
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "draw",
     "evaluate_bound",
     "optimal_posterior",
+    "regression",
     "start",
     "train",
     "whole",

@@ -95,8 +95,10 @@ class Design:
         On the diagonal of Kzz, relative to it; None: by the type.
     trials : int, default=3
         How many starts to try.
+    first : {"adam", "lbfgs"}, default="adam"
+        What trains the model without latents, which tells the start its lengthscales.
     first_steps : int, default=100
-        How long the model without latents is trained, which tells the start its lengthscales.
+        How long, at most.
     first_inducing : int, default=None
         How many inducing inputs that model has; None: as many as the other.
 
@@ -137,6 +139,7 @@ class Design:
     dtype: str = "float64"
     jitter: float | None = None
     trials: int = len(TRIALS)
+    first: str = "adam"
     first_steps: int = 100
     first_inducing: int | None = None
 
@@ -152,6 +155,7 @@ class Design:
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
             "dtype": ("float64", "float32"),
+            "first": ("adam", "lbfgs"),
         }
         for name, allowed in options.items():
             if isinstance(getattr(self, name), str) and getattr(self, name) not in allowed:

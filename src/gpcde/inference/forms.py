@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-ROWS_AT_ONCE = 2500
-"""How many kernel rows a block of `separable_log_sum` makes: few enough for the cache, enough for both cores."""
+POINTS_AT_ONCE = 256
+"""The most points a block of `separable_log_sum` takes: few enough for the cache, enough for quick products."""
 
 
 @jax.custom_vjp
@@ -87,8 +87,10 @@ def separable_log_sum(
 ) -> Float[Array, ""]:
     """sum_n v_n log sum_k exp(offset_nk + precision_nk (k_nkᵀ b_n + k_nkᵀ C k_nk / 2)), with k_nk = kx_n ⊙ kw_k.
 
-    Exponentials for n + k rows instead of n k; blocks of points are taken through value and derivatives while they
-    are in the cache, so nothing of size n × k × M is ever made. The weights v are not differentiated.
+    Exponentials for n + k rows instead of n k. Latent by latent, k_nkᵀ C k_nk = kx_nᵀ C_k kx_n with C_k = kw_k C kw_k
+    (elementwise), so that the rows of x are multiplied as they are, and nothing but T_k = kx C_k is written of size
+    n × M. Blocks of points are taken through value and derivatives while they are in the cache. The weights v are not
+    differentiated.
     """
     return _log_sum_forward(rows_x, rows_w, matrix, pull, offset, precision, weight)[0]
 
@@ -97,28 +99,36 @@ def _log_sum_block(
     rows_x: Array, rows_w: Array, matrix: Array, pull: Array, offset: Array, precision: Array, weight: Array
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """A block's part of the value and of the derivatives that sum over points, and its own derivatives."""
-    rows = rows_x[:, None] * rows_w
-    flat = rows.reshape(-1, rows.shape[2])
-    product = (flat @ matrix).reshape(rows.shape)
-    form = (rows_x * pull) @ rows_w.T + 0.5 * jnp.sum(rows * product, axis=2)
+
+    def product(kw: Array) -> tuple[Array, Array]:
+        made = rows_x @ (kw[:, None] * matrix * kw)
+        return jnp.sum(rows_x * made, axis=1), made
+
+    squares, products = jax.lax.map(product, rows_w)
+    form = (rows_x * pull) @ rows_w.T + 0.5 * squares.T
     logs = offset + precision * form
     total = jax.nn.logsumexp(logs, axis=1)
     r = jnp.exp(logs - total[:, None]) * weight[:, None]
     g = precision * r
     gathered = g @ rows_w
-    weighted = g[:, :, None] * product
-    d_x = pull * gathered + jnp.sum(weighted * rows_w, axis=1)
-    d_w = g.T @ (rows_x * pull) + jnp.sum(weighted * rows_x[:, None], axis=0)
-    d_matrix = 0.5 * (flat * g.reshape(-1, 1)).T @ flat
-    return (jnp.sum(weight * total), d_w, d_matrix), (d_x, rows_x * gathered, r, r * form)
+
+    def derivatives(sums: tuple[Array, Array], at: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        kw, gk, made = at
+        outer = ((rows_x * gk[:, None]).T @ rows_x) * kw
+        return (sums[0] + gk[:, None] * made, sums[1] + kw[:, None] * outer), jnp.sum(matrix * outer, axis=1)
+
+    none = jnp.zeros_like(rows_x), jnp.zeros_like(matrix)
+    (pulled, d_matrix), d_w = jax.lax.scan(derivatives, none, (rows_w, g.T, products))
+    d_x, d_w = pull * gathered + pulled, g.T @ (rows_x * pull) + d_w
+    return (jnp.sum(weight * total), d_w, 0.5 * d_matrix), (d_x, rows_x * gathered, r, r * form)
 
 
 def _log_sum_forward(
     rows_x: Array, rows_w: Array, matrix: Array, pull: Array, offset: Array, precision: Array, weight: Array
 ) -> tuple[Array, tuple[Array, ...]]:
-    n, k = offset.shape
-    size = max(1, min(n, ROWS_AT_ONCE // k))
-    blocks = -(-n // size)
+    n = len(rows_x)
+    blocks = -(-n // POINTS_AT_ONCE)
+    size = -(-n // blocks)
 
     def split(a: Array) -> Array:
         padded = jnp.pad(a, [(0, blocks * size - n)] + [(0, 0)] * (a.ndim - 1))

@@ -1,6 +1,7 @@
 """Where training starts: a model that needs no tuning, from 20 rows to millions.
 
-1. A model without latents is trained for a moment: it tells the lengthscales of x and the noise.
+1. A model without latents is trained for a moment (by Adam, or by L-BFGS to its end): it tells the lengthscales of x
+   and the noise.
 2. Its residuals, made Gaussian by their ranks, are a first guess of each w_n: what x does not explain. The recognition
    network (or each point's own q(w_n)) starts from that guess, and q(u) at its optimum given it. So the latents are in
    use from the first step, and cannot collapse for want of a start.
@@ -13,6 +14,7 @@ Data are expected in standard units: columns of x and y with mean 0 and variance
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,6 +35,7 @@ from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
 from .bound import mean_outputs
+from .collapsed import maximised
 from .components import gaussianised
 from .data import Batch, whole
 from .design import TRIALS, Design
@@ -57,6 +60,7 @@ def start(
     design: Design,
     weight: Float[np.ndarray, " n"] | None = None,
     n_data: float | None = None,
+    plain: State | None = None,
 ) -> State:
     """A state to train from, for these data and this design.
 
@@ -74,6 +78,8 @@ def start(
         What each row counts; None: 1.
     n_data : float, default=None
         For how many rows these stand, where they are a sample; None: for themselves.
+    plain : State, default=None
+        The model without latents, as `regression` makes it of the same arguments; None: it is made.
 
     Returns
     -------
@@ -97,6 +103,61 @@ def start(
     ...     state.model.inducing_points.shape, [record.step for record in records]
     ((5, 2), [10, 20])
     """
+    rows = _checked(key, x, y, design, weight, n_data)
+    plain = _without_latents(key, design, rows) if plain is None else plain
+    y, n_data, some = rows.y, rows.n_data, rows.some
+    with scope():
+        input_map = rows.input_map
+        latents = design.make_latents(key, x, y.shape[1])
+        if not latents.dim:
+            return _finished(design, _as_designed(key, design, plain, input_map, some, n_data), n_data)
+        known = whole(x, y, rows.weight) if latents.local_dim else some
+        starts = with_latents(key, rows.rng, design, plain, known, n_data, TRIALS[: design.trials])
+        return _finished(design, _best(key, starts, known, n_data), n_data)
+
+
+def regression(
+    key: PRNGKeyArray,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    weight: Float[np.ndarray, " n"] | None = None,
+    n_data: float | None = None,
+) -> State:
+    """The model of this design without its latents, trained: where `start` begins.
+
+    Parameters
+    ----------
+    key, x, y, design, weight, n_data
+        As for `start`.
+
+    Returns
+    -------
+    State
+        Sparse Gaussian process regression of y on the contexts.
+    """
+    return _without_latents(key, design, _checked(key, x, y, design, weight, n_data))
+
+
+class _Rows(NamedTuple):
+    """What a start looks at: some of the rows, or many of them where there are categories to place."""
+
+    rng: np.random.Generator
+    y: Float[np.ndarray, "n D"]
+    weight: Float[np.ndarray, " n"]
+    n_data: float
+    some: Batch
+    input_map: InputMap
+
+
+def _checked(
+    key: PRNGKeyArray,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    weight: Float[np.ndarray, " n"] | None,
+    n_data: float | None,
+) -> _Rows:
     y = np.asarray(y, float)
     levels = sum(design.levels)
     if x.codes.shape[1] != len(design.levels) or (x.codes.size and x.codes.max() >= levels):
@@ -110,13 +171,7 @@ def start(
         shuffled = rng.permutation(len(y))
         some, many = (whole(x.take(r), y[r], weight[r]) for r in (shuffled[:ENOUGH], shuffled[:PLENTY]))
         input_map = design.make_input_map(key, many.x, np.asarray(many.y))
-        plain = _without_latents(key, design, input_map.without_latents(), some, n_data)
-        latents = design.make_latents(key, x, y.shape[1])
-        if not latents.dim:
-            return _finished(design, _as_designed(key, design, plain, input_map, some, n_data), n_data)
-        known = whole(x, y, weight) if latents.local_dim else some
-        starts = with_latents(key, rng, design, plain, known, n_data, TRIALS[: design.trials])
-        return _finished(design, _best(key, starts, known, n_data), n_data)
+    return _Rows(rng, y, weight, n_data, some, input_map)
 
 
 def with_latents(
@@ -227,11 +282,13 @@ def _latent_inputs(
     return np.concatenate([inducing, spread], axis=1), np.concatenate([left, right], axis=1)
 
 
-def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, some: Batch, n_data: float) -> State:
+@scope()
+def _without_latents(key: PRNGKeyArray, design: Design, rows: _Rows) -> State:
     """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior.
 
     A q(P) that has its own steps waits for the next: they would take P to zero while nothing is known of f.
     """
+    some, n_data, input_map = rows.some, rows.n_data, rows.input_map.without_latents()
     left, _ = _halves(input_map, some.x, np.zeros((len(some.y), 0)))
     width, mixing = left.shape[1], design.make_mixing(some.y.shape[1])
     centres = _centres(left, design.first_inducing or design.inducing) if width else np.zeros((1, 0))
@@ -247,7 +304,9 @@ def _without_latents(key: PRNGKeyArray, design: Design, input_map: InputMap, som
     )
     trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, design.first_steps), 1.0)
     state = trainer.init(model)
-    if width:
+    if width and design.first == "lbfgs":
+        state = maximised(trainer, key, state, some, design.first_steps)
+    elif width:
         state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
     if mixing.period:
         state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)

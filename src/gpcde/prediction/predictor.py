@@ -249,6 +249,14 @@ def make_predictor(model: Model, posterior: VariationalPosterior, nodes: Nodes) 
     return Predictor(model, q.moments(inverse_cholesky(model.gram())), q.rotation, directions, nodes)
 
 
+def check_predicts(model: Model, posterior: VariationalPosterior, x: Inputs, outputs: int) -> None:
+    """Raise where a model does not answer with so many outputs for such inputs; nothing is computed."""
+    if model.mixing.shape[0] != outputs:
+        raise ValueError("its outputs do not fit its model")
+    nodes = Nodes.for_model(model)
+    jax.eval_shape(lambda m, q, x: make_predictor(m, q, nodes).at_nodes(x), model, posterior, x)
+
+
 _predictor = compiled(make_predictor)
 
 

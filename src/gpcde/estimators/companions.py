@@ -1,0 +1,185 @@
+"""What stands beside the model: simpler answers, each with the share of the density that held-out rows give it.
+
+    p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x) + ρ_3 p_neighbours(y|x)
+
+Gaussian process regression, where there is no more to learn than a mean; a line, where rows are few; the nearest rows,
+where a mean jumps or y lies in a few places. The shares are those with the best density on rows that none has seen
+(`stacking`), with some doubt in favour of the model; what has next to none is left out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from ..density.components import Components, mixed
+from ..density.conditional import Source
+from ..inference.posterior import VariationalPosterior
+from ..inference.start import ENOUGH
+from ..inference.training import State, Trainer, optimal_posterior
+from ..model.inputs import Inputs
+from ..model.model import Model
+from ..prediction.paths import draw_path
+from ..prediction.predictor import Predictor, check_predicts
+from ..runtime.files import check_fields, check_positive, register
+from ..runtime.precision import scope
+from .base import Rows
+from .linear import Line
+from .monitor import on_host
+from .neighbours import Neighbours
+from .stacking import stacking_weights
+
+LEAST = 0.02
+"""A smaller share than this is none; the model keeps a twentieth of it."""
+
+DOUBT, AHEAD = 3.0, 2.0
+"""How many rows are thought to have been seen of which the model has a log density higher than others, by how much."""
+
+
+@runtime_checkable
+class Companion(Protocol):
+    """A density that stands beside the model, in standard units."""
+
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where it is not one of such inputs and of so many outputs."""
+
+    def components(self, x: Inputs) -> Components:
+        """p(y|x) of some rows."""
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """log p(z_n|x_n)."""
+
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """What makes p(y|x) if what it is uncertain of were as it is drawn here, where it can tell."""
+
+
+@register
+class Regression(NamedTuple):
+    """Gaussian process regression: the model without latents, from which its training starts."""
+
+    model: Model
+    posterior: VariationalPosterior
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+
+    @classmethod
+    def of(cls, state: State, rows: Rows) -> "Regression":
+        """As it was trained on some of these rows, q(u) at its optimum for all."""
+        if rows.n_rows > ENOUGH:
+            state = optimal_posterior(Trainer.create(rows.total), jax.random.key(0), state, rows.data)
+        state = on_host(state)
+        return cls(state.model, state.posterior)
+
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where it is not one of such inputs and of so many outputs."""
+        check_predicts(self.model, self.posterior, x, outputs)
+
+    def predictor(self) -> Predictor:
+        """Ready to predict."""
+        return Predictor.create(self.model, self.posterior)
+
+    def components(self, x: Inputs) -> Components:
+        """A Gaussian at each x; where an uncertain A is drawn, a mixture of them."""
+        return self.predictor().components(x)
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """log p(z_n|x_n)."""
+        return self.predictor().log_density(x, z)
+
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """Along one function that q(u) holds for possible."""
+        with scope():
+            return draw_path(key, self.model, self.posterior).components
+
+
+class Trial(NamedTuple):
+    """Rows of which some have no weight, and what was trained without these: the regression, and the model's state."""
+
+    rows: Rows
+    regression: State
+    state: State
+
+
+def candidates(
+    rows: Rows, regression: State, levels: tuple[int, ...], seed: int
+) -> tuple[Regression, Line, Neighbours]:
+    """All that may stand beside the model, learnt from these rows; the regression was."""
+    return Regression.of(regression, rows), Line.of(rows, levels), Neighbours.of(rows, levels, seed)
+
+
+def weighed(logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+    """The shares that rows give, by the log densities of them that the model, first, and others have; 0: left out."""
+    doubt = np.where(np.arange(logs.shape[1]) == 0, 0.0, -AHEAD)
+    shares = stacking_weights(np.concatenate([logs, doubt[None]]), np.append(weight, DOUBT))
+    shares = np.where(shares < LEAST, 0.0, shares)
+    shares[0] = max(shares[0], 0.05 * LEAST)
+    return shares / shares.sum()
+
+
+@register
+class Companions(NamedTuple):
+    """Densities beside the model, and the shares of all: the model's first, then theirs."""
+
+    shares: Float[np.ndarray, " m"]
+    members: tuple[Companion, ...]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "shares")
+        if self.shares.ndim != 1 or len(self.shares) != 1 + len(self.members) or len(self.shares) < 2:
+            raise ValueError("the shares of companions do not fit them")
+        if abs(self.shares.sum() - 1) > 1e-9 or not all(isinstance(one, Companion) for one in self.members):
+            raise ValueError("companions are densities, whose shares sum to one")
+
+    @classmethod
+    def of(
+        cls, rows: Rows, regression: State, trials: Sequence[Trial], levels: tuple[int, ...], seed: int
+    ) -> "Companions | None":
+        """What all rows make, with the shares that trials on parts of them give; None where the model is best alone."""
+        logs, weights = [], []
+        for part, plain, state in trials:
+            new = rows.take(np.flatnonzero((part.weight == 0) & (rows.weight > 0)))
+            model = Predictor.create(state.model, state.posterior).log_density(new.x, new.z)
+            others = [one.log_density(new.x, new.z) for one in candidates(part, plain, levels, seed)]
+            logs.append(np.stack([model, *others], axis=1))
+            weights.append(new.weight)
+        shares = weighed(np.concatenate(logs), np.concatenate(weights))
+        kept = np.flatnonzero(shares[1:])
+        if not len(kept):
+            return None
+        members = candidates(rows, regression, levels, seed)
+        return cls(np.append(shares[:1], shares[1 + kept]), tuple(members[int(i)] for i in kept))
+
+    def share(self, kind: type) -> float:
+        """The share of the density that companions of this class have."""
+        return float(sum(s for s, one in zip(self.shares[1:], self.members, strict=True) if isinstance(one, kind)))
+
+    def joined(self, parts: Components, x: Inputs) -> Components:
+        """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
+        own = [one.components(x) for one in self.members]
+        own = [one.take(np.zeros(parts.n_rows, int)) if one.n_rows < parts.n_rows else one for one in own]
+        return mixed([parts, *own], self.shares)
+
+    def beside(self, model: Source, inputs: Inputs) -> Source:
+        """The mixture of a model's densities of these inputs and their own."""
+
+        def source(one: Companion) -> Source:
+            return Source(
+                lambda rows: one.components(inputs.take(rows)), lambda rows, z: one.log_density(inputs.take(rows), z)
+            )
+
+        return Source.mixed([model, *(source(one) for one in self.members)], self.shares)
+
+    def beside_drawn(self, key: PRNGKeyArray, model: Source, inputs: Inputs) -> Source:
+        """The mixture of a drawn density of these inputs and their own, drawn."""
+        drawn = [one.drawn(jax.random.fold_in(key, i)) for i, one in enumerate(self.members)]
+
+        def source(components: Callable[[Inputs], Components]) -> Source:
+            return Source(lambda rows: components(inputs.take(rows)))
+
+        return Source.mixed([model, *(source(one) for one in drawn)], self.shares)

@@ -1,0 +1,29 @@
+"""The convex combination of densities that scores best on rows their models have not seen.
+
+    v = argmax sum_n log sum_m v_m p_m(y_n|x_n),     v_m ≥ 0,  sum_m v_m = 1
+
+Expectation maximisation climbs this concave function.
+"""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+WORST = -100.0
+"""No log density counts as less: a density of nothing would count for ever."""
+
+
+def stacking_weights(
+    log_densities: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"] | None = None, rounds: int = 1000
+) -> Float[np.ndarray, " m"]:
+    """v, from the log densities that m models have of n rows, and what each row counts."""
+    logs = np.maximum(log_densities, WORST)
+    counts = np.ones(len(logs)) if weight is None else weight
+    shares = np.full(logs.shape[1], -np.log(logs.shape[1]))
+    for _ in range(rounds):
+        joint = logs + shares
+        before, shares = shares, logsumexp(joint - logsumexp(joint, axis=1, keepdims=True), axis=0, b=counts[:, None])
+        shares = shares - logsumexp(shares)
+        if np.abs(np.exp(shares) - np.exp(before)).max() < 1e-9:
+            break
+    return np.exp(shares)

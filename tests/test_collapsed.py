@@ -1,0 +1,75 @@
+"""The bound at the optimal q(u), against the exact Gaussian process and finite differences; and its maximum."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy.stats import multivariate_normal
+
+from gpcde.inference.collapsed import collapsed_bound, maximised
+from gpcde.inference.data import Batch, whole
+from gpcde.inference.training import State, Trainer, train
+from gpcde.model import RBF, Concatenate, ConstantNoise, Identity, LinearTrend, Model, NoLatents, make_inputs
+from gpcde.runtime.precision import on_device
+
+RNG = np.random.default_rng(0)
+N = 12
+X = RNG.uniform(-2, 2, (N, 2))
+Y = np.sin(2 * X[:, :1]) + 0.3 * X[:, 1:] + 0.1 * RNG.normal(size=(N, 1))
+KEY = jax.random.key(0)
+
+
+def begin(jitter: float = 1e-10) -> tuple[Trainer, State, Batch]:
+    """An inducing input on every row, so that nothing is sparse."""
+    parts = Concatenate(2), NoLatents(), Identity(1), ConstantNoise.create(0.2, believed=0.1)
+    kernel = RBF.create(2, 1.3, believed=True)
+    model = Model(kernel, on_device(X), *parts, trend=LinearTrend.create(2), jitter=jitter)
+    trainer = Trainer.create(N, 0.05, 1.0)
+    return trainer, trainer.init(model), whole(make_inputs(X), Y, np.ones(N))
+
+
+def test_it_is_the_log_likelihood_of_the_exact_process() -> None:
+    """Kernel, linear trend and noise in one covariance; what parts cost a priori apart."""
+    trainer, state, batch = begin()
+    bound, _, _ = collapsed_bound(trainer, KEY, state, batch)
+    model = state.model
+    trend = np.asarray(model.trend.rows(on_device(X)))
+    covariance = np.asarray(model.kernel.gram(on_device(X))) + trend @ trend.T + 0.2 * np.eye(N)
+    exact = multivariate_normal(np.zeros(N), covariance).logpdf(Y[:, 0]) - float(model.penalty())
+    assert float(bound) * N == pytest.approx(exact, abs=1e-5)
+
+
+def test_its_derivative_is_that_of_finite_differences() -> None:
+    """q(u) follows the model, and yet its own change counts nothing."""
+    trainer, state, batch = begin(jitter=1e-6)
+    _, gradient, _ = collapsed_bound(trainer, KEY, state, batch)
+    flat, unravel = ravel_pytree(state.model)
+    slope, way = ravel_pytree(gradient)[0], RNG.normal(size=flat.shape)
+
+    def at(step: float) -> float:
+        moved = eqx.tree_at(lambda s: s.model, state, unravel(flat + step * way))
+        return float(collapsed_bound(trainer, KEY, moved, batch)[0])
+
+    assert (at(1e-4) - at(-1e-4)) / 2e-4 == pytest.approx(float(slope @ way), rel=1e-5)
+
+
+def test_its_maximum_is_above_what_many_steps_of_adam_reach() -> None:
+    trainer, state, batch = begin(jitter=1e-6)
+    best = maximised(trainer, KEY, state, batch, 200)
+    slow, _ = train(trainer, KEY, state, batch, 600, N)
+    top, after_adam = (float(collapsed_bound(trainer, KEY, s, batch)[0]) for s in (best, slow))
+    assert top > after_adam - 1e-3
+    gradient = ravel_pytree(collapsed_bound(trainer, KEY, best, batch)[1])[0]
+    assert np.abs(gradient).max() < 5e-3
+    assert int(best.step) == 0
+
+
+def test_a_model_that_cannot_be_computed_is_turned_back_from() -> None:
+    """A first model at which nothing is finite stays as it is: training then says what is wrong."""
+    trainer, state, batch = begin()
+    broken = dataclasses.replace(state.model, likelihood=ConstantNoise(on_device(np.float64(np.nan))))
+    after = maximised(trainer, KEY, eqx.tree_at(lambda s: s.model, state, broken), batch, 5)
+    np.testing.assert_array_equal(after.model.inducing_points, state.model.inducing_points)

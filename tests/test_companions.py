@@ -1,0 +1,198 @@
+"""What stands beside the model: the shares that held-out rows give, and that it is drawn, saved and taken up again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+from scipy.stats import norm
+
+import gpcde
+from gpcde import GP, GPCDE, Design, LinearGaussian
+from gpcde.estimators.base import FOLDS, Rows
+from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
+from gpcde.estimators.linear import Line
+from gpcde.estimators.neighbours import Neighbours
+from gpcde.model import make_inputs
+from small import QUICK, assert_same_model
+
+RNG = np.random.default_rng(0)
+AT = RNG.uniform(-1, 1, (60, 1))
+STEPS = np.sign(np.sin(9 * AT[:, 0])) + 0.02 * RNG.standard_normal(60)
+"""A mean that jumps, nearly without noise: what a smooth function cannot follow."""
+
+SETTINGS: dict[str, Any] = {**QUICK, "companions": True}
+
+
+def standard(n: int = 30, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    return Rows(make_inputs(rng.normal(size=(n, 2))), rng.normal(size=(n, 1)), np.ones(n))
+
+
+@pytest.fixture(scope="module")
+def jumping() -> GPCDE:
+    with gpcde.scope():
+        return GPCDE(**SETTINGS).fit(AT, STEPS)
+
+
+def members(model: GPCDE) -> Companions:
+    assert model.companions_ is not None
+    return model.companions_
+
+
+# shares
+
+
+@pytest.mark.parametrize(("ahead", "least", "most"), [(-3.0, 0.0, 0.0), (0.0, 0.0, 0.0), (3.0, 0.9, 1.0)])
+def test_a_share_is_what_held_out_rows_give(ahead: float, least: float, most: float) -> None:
+    """More of it where its log densities are above the model's; none where they are the same."""
+    shares = weighed(np.stack([np.zeros(200), np.full(200, ahead)], axis=1), np.ones(200))
+    assert least <= shares[1] <= most
+    assert shares.sum() == pytest.approx(1)
+
+
+def test_shares_are_the_best_ones() -> None:
+    """By another method, of the log density of the rows and of those that the doubt stands for."""
+    rng = np.random.default_rng(3)
+    logs, weight = rng.normal(size=(80, 3)), rng.uniform(0.5, 2, 80)
+    doubt = np.array([0, -AHEAD, -AHEAD])
+
+    def loss(free: np.ndarray) -> float:
+        shares = softmax(free)
+        return -float(weight @ logsumexp(logs, b=shares, axis=1) + DOUBT * logsumexp(doubt, b=shares))
+
+    best = softmax(minimize(loss, np.zeros(3)).x)
+    assert best.min() > LEAST
+    np.testing.assert_allclose(weighed(logs, weight), best, atol=1e-4)
+
+
+def test_overwhelming_rows_leave_no_doubt() -> None:
+    """The model keeps next to nothing where every row is told better by another."""
+    shares = weighed(np.stack([np.full(40, -4.0), np.zeros(40)], axis=1), np.ones(40))
+    assert shares[0] < 0.005
+
+
+def test_few_rows_are_held_out_several_times_and_each_row_once() -> None:
+    for n, folds in ((20, FOLDS), (100, 3), (1000, 1)):
+        parts = standard(n).parts(seed=0)
+        held = np.array([part.weight == 0 for part in parts])
+        assert len(parts) == folds
+        assert held.sum(0).max() == 1
+        np.testing.assert_allclose(held.sum(1), n / FOLDS, atol=1)
+
+
+# members
+
+
+def test_the_line_is_linear_regression() -> None:
+    """The estimator's own density; a row of weight 2 is there twice, one of weight 0 is not."""
+    rows, at = standard(), standard(9, seed=1)
+    weight = np.where(np.arange(30) < 5, 2.0, 1.0)
+    weight[29] = 0
+    repeated = np.append(np.arange(29), np.arange(5))
+    line = Line.of(rows._replace(weight=weight), ())
+    model = LinearGaussian().fit(np.asarray(rows.x.dense)[repeated], rows.z[repeated])
+    expected = model.predict_density(np.asarray(at.x.dense)).log_pdf(at.z)
+    np.testing.assert_allclose(line.log_density(at.x, at.z), expected, rtol=1e-8)
+
+
+def test_the_regression_is_one_without_latents() -> None:
+    """Where y is a smooth function and normal noise, it is among the companions' candidates as GP() is, nearly."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (150, 1))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(150)
+    model, alone = GPCDE(**SETTINGS).fit(X, y), GP(random_state=0).fit(X, y)
+    shares = members(model)
+    (regression,) = [one for one in shares.members if isinstance(one, Regression)]
+    x, z = model._standard_rows(X, y)
+    expected = alone.predict_density(X).log_pdf(y) + np.log(alone.transform_.scale[0])
+    np.testing.assert_allclose(regression.log_density(x, z).mean(), expected.mean(), atol=0.02)
+
+
+def test_what_jumps_is_remembered(jumping: GPCDE) -> None:
+    """And the density with it is far better than without, and a density."""
+    assert members(jumping).share(Neighbours) > 0.3
+    rng = np.random.default_rng(5)
+    new = rng.uniform(-1, 1, (300, 1))
+    y = np.sign(np.sin(9 * new[:, 0])) + 0.02 * rng.standard_normal(300)
+    alone = GPCDE(**{**SETTINGS, "companions": False}).fit(AT, STEPS)
+    assert alone.companions_ is None
+    assert jumping.score(new, y) > alone.score(new, y) + 0.3
+    density = jumping.predict_density(new[:1])
+    ends = float(density.quantile([1e-9])[0, 0]), float(density.quantile([1 - 1e-9])[0, 0])
+    points = sorted({round(float(v), 6) for v in STEPS if ends[0] < v < ends[1]})
+    total = quad(lambda v: float(density.pdf(v)[0]), *ends, limit=2000, points=points)[0]
+    assert total == pytest.approx(1, abs=1e-4)
+
+
+def test_the_quick_log_density_is_that_of_the_components(jumping: GPCDE) -> None:
+    density = jumping.predict_density(AT[:9])
+    z = (STEPS[:9] - jumping.transform_.location[0]) / jumping.transform_.scale[0]
+    source = jumping._source(jumping._apply_tables(AT[:9]))
+    components = source.components(np.arange(9))
+    logs = np.asarray(components.log_weight) + norm.logpdf(
+        z[:, None],
+        components.mean[..., 0],
+        np.sqrt(np.broadcast_to(components.variance, components.mean.shape)[..., 0]),
+    )
+    expected = logsumexp(logs, axis=1) - np.log(jumping.transform_.scale[0])
+    np.testing.assert_allclose(density.log_pdf(STEPS[:9]), expected, rtol=1e-8)
+
+
+def test_drawn_densities_have_companions_too(jumping: GPCDE) -> None:
+    """Their mean is near the prediction."""
+    at = AT[:3]
+    drawn = np.mean([density.pdf(STEPS[:3]) for density in jumping.sample_densities(at, 30, random_state=0)], axis=0)
+    np.testing.assert_allclose(drawn, jumping.predict_density(at).pdf(STEPS[:3]), rtol=0.3)
+
+
+# kept
+
+
+def test_they_are_saved(jumping: GPCDE, tmp_path: Path) -> None:
+    jumping.save(tmp_path / "m.gpcde")
+    again = gpcde.load(tmp_path / "m.gpcde")
+    assert_same_model(again, jumping)
+    np.testing.assert_array_equal(again.predict_density(AT).log_pdf(STEPS), jumping.predict_density(AT).log_pdf(STEPS))
+
+
+@pytest.mark.parametrize(
+    ("copies", "at"), [(1, 100), (5, 50), (5, 150)], ids=["several parts", "within the part", "after it"]
+)
+def test_a_fit_that_is_cut_off_goes_on_to_the_same_bits(copies: int, at: int, tmp_path: Path) -> None:
+    """With the companions that were weighed before it, or before they were."""
+    rng = np.random.default_rng(7)
+    X, y = np.repeat(AT, copies, axis=0), np.repeat(STEPS, copies)
+    X = X + 1e-3 * rng.standard_normal(X.shape) * (copies > 1)
+    settings = {**SETTINGS, "max_steps": 200}
+
+    def interrupt(model: GPCDE, record: Any) -> None:
+        if record.step >= at:
+            raise KeyboardInterrupt
+
+    whole = GPCDE(**settings).fit(X, y)
+    settings["checkpoint"] = tmp_path / "fit.gpcde"
+    with pytest.raises(KeyboardInterrupt), pytest.warns(gpcde.FitWarning):
+        GPCDE(**settings, callbacks=[interrupt]).fit(X, y)
+    resumed = GPCDE(**settings).fit(X, y)
+    assert_same_model(resumed, whole)
+    np.testing.assert_array_equal(members(resumed).shares, members(whole).shares)
+
+
+def test_a_fit_that_is_stopped_in_its_first_part_has_companions() -> None:
+    X, y = np.repeat(AT, 5, axis=0), np.repeat(STEPS, 5)
+    model = GPCDE(**{**SETTINGS, "max_steps": 200}, callbacks=[lambda model, record: record.step >= 50]).fit(X, y)
+    assert model.n_steps_ == 50
+    assert members(model).shares.sum() == pytest.approx(1)
+
+
+def test_they_stand_beside_models_that_were_left_open() -> None:
+    """A model that the user chose is that model."""
+    assert GPCDE(inference="free-form", **{**QUICK, "companions": "auto"}).fit(AT, STEPS).companions_ is None
+    design = Design(inference="none", inducing=8)
+    assert GPCDE(design=design, max_steps=20, random_state=0).fit(AT, STEPS).companions_ is None
+    with pytest.raises(ValueError, match="companions must be"):
+        GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
