@@ -11,7 +11,10 @@ import tempfile
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers are told by it
     os.environ["GPCDE_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpcde-tests-")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
 
 from collections.abc import Iterator
 from itertools import count
