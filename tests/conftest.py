@@ -22,6 +22,7 @@ from itertools import count
 import jax
 import pytest
 
+from gpcde.estimators import plan
 from gpcde.runtime.precision import scope
 
 TESTS = count(1)
@@ -52,6 +53,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure() -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ["GPCDE_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody says how long to train, as in the documents, it is not for long."""
+    for name in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS", "FIRST_STEPS"):
+        monkeypatch.setattr(plan, name, 50)
 
 
 @pytest.fixture(autouse=True)
