@@ -9,11 +9,11 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # also what takes minutes and is an extra: the flow, skpro's own checks
 test-all: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m ''
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

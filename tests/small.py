@@ -16,6 +16,8 @@ from gpcde.estimators.monitor import HISTORY
 
 N = 48
 QUICK: dict[str, Any] = {"max_steps": 50, "n_inducing": 8, "random_state": 0}
+ALONE: dict[str, Any] = {**QUICK, "companions": False}
+"""Without the trials that weigh the companions of a model that is left open (tests/test_companions.py)."""
 
 
 def rows(n: int = N, seed: int = 0, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -41,9 +43,9 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "free-form": (lambda: GPCDE(inference="free-form", **QUICK), rows),
     "amortised": (lambda: GPCDE(inference="amortised", **QUICK), rows),
     "gaussian": (lambda: GPCDE(inference="gaussian", **QUICK), rows),
-    "categories": (lambda: GPCDE(**QUICK), frame),
-    "P": (lambda: GPCDE(latent_dim=1, output_dim=2, **QUICK), lambda: rows(outputs=3)),
-    "two outputs": (lambda: GPCDE(latent_dim=1, kernel="matern32", **QUICK), lambda: rows(outputs=2)),
+    "categories": (lambda: GPCDE(**ALONE), frame),
+    "P": (lambda: GPCDE(latent_dim=1, output_dim=2, **ALONE), lambda: rows(outputs=3)),
+    "two outputs": (lambda: GPCDE(latent_dim=1, kernel="matern32", **ALONE), lambda: rows(outputs=2)),
     "log": (
         lambda: GPCDE(inference="none", y_transform="log", y_bounds=(-50, np.inf), **QUICK),
         lambda: (rows()[0], rows()[1] - 40),

@@ -1,7 +1,6 @@
 """The bound: brute force, orderings between the kinds of q(w), expectations over batches, draws and A, derivatives."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -26,7 +25,6 @@ from gpcde.model.likelihood import ConstantNoise, Likelihood
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model, separated
 from gpcde.model.prior import LatentPrior, StandardNormal
-from gpcde.runtime.compilation import _options
 from gpcde.runtime.precision import wide
 from unseparated import Whole
 from varying import Moved, OfBoth, OfInput
@@ -35,7 +33,6 @@ N, M, D = 12, 5, 3
 LENGTHSCALES, VARIANCE, NOISE = np.array([0.9, 1.1]), 1.3, 0.3
 MATRIX = np.array([[1.0, 0.8], [0.4, 1.1], [-0.5, 0.3]])
 
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 Expectation = Literal["draws", "closed", "importance"]
 
 
@@ -47,7 +44,7 @@ class Derivatives(eqx.Module):
     nudge: Coefficients
 
 
-@fast
+@jax.jit
 def bound_and_derivatives(
     model: Model,
     posterior: Statistics | Shared,
@@ -68,12 +65,12 @@ def bound_and_derivatives(
     return terms, derivatives
 
 
-@fast
+@jax.jit
 def terms_of(model: Model, posterior: Statistics, batch: Batch, draws: Draws, local: Array | None = None) -> Terms:
     return evaluate_bound(model, posterior, batch, draws, batch.y.shape[0], local)
 
 
-@fast
+@jax.jit
 def replicate_bounds(
     model: Model, posterior: Statistics, batch: Batch, draws: Draws, local: Array | None = None
 ) -> Float[Array, " r"]:
@@ -503,7 +500,7 @@ class Held(Statistics):
         return self.q
 
 
-@fast
+@jax.jit
 def solve(statistics: Statistics, model: Model) -> SparsePosterior:
     return statistics.resolve(model.mixing, model.noise_variance)
 
@@ -639,7 +636,7 @@ def test_derivatives_by_a_shared_q_of_u_are_finite_differences() -> None:
     mean, root = rng.normal(size=(M, 2)), np.tril(0.3 * rng.normal(size=(M, M))) + np.eye(M)
     draws = make_draws(14, model)
 
-    @fast
+    @jax.jit
     def value(mean: Array, root: Array) -> tuple[Array, tuple[Array, Array]]:
         def bound(q: tuple[Array, Array]) -> Array:
             return evaluate_bound(model, Shared(*q), batch, draws, N).bound

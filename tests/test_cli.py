@@ -24,9 +24,9 @@ from gpcde.cli.verdict import verdict
 from gpcde.estimators.monitor import Monitor
 from gpcde.inference.training import Record
 from gpcde.runtime.extras import extra
-from small import assert_same_model, frame, rows
+from small import ALONE, assert_same_model, frame, rows
 
-QUICK = ["--set", "n_inducing=8"]
+QUICK = ["--set", "n_inducing=8", "--set", "neighbours=false"]
 FORMATS = ["csv", "tsv", "parquet", "feather", "arrow", "arrows", "npz"]
 
 
@@ -78,11 +78,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 
 
 def test_a_fit_is_the_one_python_makes(folder: Path) -> None:
     data = table()
-    model = gpcde.GPCDE(max_steps=50, n_inducing=8, random_state=0, verbose=False)
+    model = gpcde.GPCDE(**ALONE, verbose=False)
     model.fit(data[["a", "b"]], data[["y"]])
     saved = gpcde.load(folder / "rows.gpcde")
     assert_same_model(saved, model)
-    assert saved.get_params() == gpcde.GPCDE(max_steps=50, n_inducing=8, random_state=0).get_params()
+    assert saved.get_params() == gpcde.GPCDE(**ALONE).get_params()
 
 
 def test_answers_are_those_of_the_density_whatever_columns_are_there_and_in_what_order(
@@ -401,7 +401,7 @@ def test_a_file_is_described(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["info", str(folder / "rows.gpcde"), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["model"], list(facts["inputs"]), list(facts["outputs"])) == ("GPCDE", ["a", "b"], ["y"])
-    assert facts["set"] == {"max_steps": "50", "n_inducing": "8", "random_state": "0"}
+    assert facts["set"] == {"max_steps": "50", "companions": "False", "n_inducing": "8", "random_state": "0"}
     assert (facts["training"]["steps"], facts["training"]["rows"]) == (50, 48)
     assert main(["info", str(folder / "towns.gpcde")]) == 0
     said = capsys.readouterr().out

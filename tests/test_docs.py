@@ -12,7 +12,6 @@ import pytest
 
 import gpcde
 from gpcde import cli
-from gpcde.estimators import plan
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,6 +21,7 @@ def blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", ["docs/guide.md", "docs/design.md"])
 def test_the_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block after another, as a reader would, in a folder of its own; shortened where it would take long.
@@ -29,8 +29,6 @@ def test_the_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     The README's has a test of its own (tests/test_demo.py).
     """
     monkeypatch.chdir(tmp_path)
-    for steps in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS"):
-        monkeypatch.setattr(plan, steps, 50)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 1))
     space: dict[str, object] = {"X": X, "y": X[:, 0] + 0.1 * rng.standard_normal(60)}
@@ -40,6 +38,7 @@ def test_the_code_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exec(compile(block.replace("max_steps=1000", "max_steps=50"), name, "exec"), space)
 
 
+@pytest.mark.usefixtures("short")
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of the guide's section on them, in its order: here, or where they are joined to others, by a shell.
 
@@ -48,8 +47,6 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     section = (ROOT / "docs" / "guide.md").read_text().split("## Command line")[1].split("\n## ")[0]
     commands = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines()
     assert len(commands) > 10
-    for steps in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS"):
-        monkeypatch.setattr(plan, steps, 50)
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     km, hour = rng.uniform(1, 9, 60), rng.integers(24, size=60)

@@ -1,7 +1,6 @@
 """Mixings against expectations over an explicit P, and their starts against the covariances they factor."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -30,11 +29,9 @@ from gpcde.model.mixing import (
     principal_start,
 )
 from gpcde.model.model import Model
-from gpcde.runtime.compilation import _options, compiled
+from gpcde.runtime.compilation import compiled
 
 D, L, M = 4, 3, 5
-
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -301,13 +298,13 @@ def problem(kind: str) -> Problem:
     return Problem(Held(jnp.asarray(G), jnp.asarray(H), q), x, y, z, share * F, share * y.T @ f)
 
 
-@fast
+@jax.jit
 def bound_of(model: Model, posterior: Statistics, batch: Batch) -> Array:
     draws = Draws(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))
     return evaluate_bound(model, posterior, batch, draws, STANDS_FOR).bound
 
 
-@fast
+@jax.jit
 def after_step(trainer: Trainer, state: State, batch: Batch, gamma: Array) -> Mixing:
     """q(P) after a natural-gradient step of its own, q(u) as it was."""
     draws = Draws(jnp.zeros((N, 0)), jnp.zeros((N, 0, 0)))

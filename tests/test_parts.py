@@ -6,7 +6,7 @@ The classes here know the abstract classes of `gpcde.model` only, and `gpcde` kn
 import dataclasses
 import types
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,9 +46,6 @@ from gpcde.model import (
 from gpcde.prediction import Mixture, Nodes
 from gpcde.prediction.predictor import make_predictor
 from gpcde.runtime import files
-from gpcde.runtime.compilation import _options
-
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 
 # A user's parts
 
@@ -344,7 +341,7 @@ class Learnt(NamedTuple):
     mixture: Mixture
 
 
-@fast
+@jax.jit
 def learnt(model: Model, posterior: VariationalPosterior, batch: Batch) -> Learnt:
     none = Draws(jnp.zeros((len(batch.y), 0)), jnp.zeros((len(batch.y), 0, 0)))
 

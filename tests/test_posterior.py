@@ -1,6 +1,5 @@
 """q(u): the optimum in rotated coordinates is the dense joint posterior, and one natural step of size 1 reaches it."""
 
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -23,7 +22,6 @@ from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Factors, Model
-from gpcde.runtime.compilation import _options
 from varying import OfBoth
 
 N, M, D = 12, 5, 3
@@ -136,9 +134,6 @@ def random_statistics(seed: int) -> Statistics:
     return Statistics(jnp.asarray(a.T @ a), jnp.asarray(a.T @ rng.normal(size=(N, D))))
 
 
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
-
-
 class Step(NamedTuple):
     before: Array
     posterior: Statistics
@@ -151,7 +146,7 @@ def natural(model: Model, statistics: Statistics, batch: Batch, local: Array, dr
     return _natural(trainer, trainer.init(model, statistics, local), batch, local, draws, gamma)
 
 
-@fast
+@jax.jit
 def _natural(trainer: Trainer, state: State, batch: Batch, local: Array, draws: Draws, gamma: float) -> Step:
     terms, gradients = trainer.gradients(draws, state, batch)
     moved = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, gamma)
@@ -159,7 +154,7 @@ def _natural(trainer: Trainer, state: State, batch: Batch, local: Array, draws: 
     return Step(terms.bound, moved, evaluate_bound(state.model, moved, batch, draws, N, local).bound)
 
 
-@fast
+@jax.jit
 def solve(statistics: Statistics, mixing: Mixing, noise_variance: float = NOISE) -> SparsePosterior:
     return statistics.resolve(mixing, jnp.asarray(noise_variance))
 
@@ -173,7 +168,7 @@ def test_statistics_resolve_to_the_dense_joint_posterior(kind: str) -> None:
     np.testing.assert_allclose(covariance, expected, rtol=1e-8, atol=1e-10)
 
 
-@fast
+@jax.jit
 def both_moments(
     q: SparsePosterior, whitener: Array, rows: Array, factors: Factors
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -314,7 +309,7 @@ def test_the_optimum_is_the_maximum_over_all_joint_gaussians(kind: str) -> None:
     draws = draw(jax.random.key(0), model, N)
     best = as_joint(solve(natural(model, random_statistics(9), batch, local, draws).posterior, model.mixing))
 
-    @fast
+    @jax.jit
     def bound_and_slopes(mean: Array, factor: Array) -> tuple[Array, tuple[Array, Array]]:
         def bound(at: tuple[Array, Array]) -> Array:
             return evaluate_bound(model, Joint(at[0], best.root, at[1]), batch, draws, N).bound
@@ -357,7 +352,7 @@ def test_where_the_noise_varies_a_full_natural_step_reaches_the_optimum(kind: st
     best = q if isinstance(q, Shared) else as_joint(q)
     own = local if known else None
 
-    @fast
+    @jax.jit
     def bound_and_slopes(q: Shared) -> tuple[Array, Shared]:
         return jax.value_and_grad(lambda q: evaluate_bound(model, q, batch, draws, N, own).bound)(q)
 
@@ -377,7 +372,7 @@ def test_a_natural_step_is_the_gradient_in_expectation_parameters(gamma: float) 
     start = random_statistics(11)
     start = Statistics(start.G, start.H[:, :1])
 
-    @fast
+    @jax.jit
     def expected_step(mean: Array, S: Array) -> tuple[Array, Array]:
         def bound(first: Array, second: Array) -> Array:
             root = jnp.linalg.cholesky(second - first @ first.T)

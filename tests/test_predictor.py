@@ -1,7 +1,5 @@
 """Prediction: the mixture is the dense one, shortcuts change nothing, and without latents it is sparse regression."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,6 @@ from gpcde.model.prior import StandardNormal
 from gpcde.prediction import predictor as _predictor
 from gpcde.prediction.nodes import Nodes
 from gpcde.prediction.predictor import Mixture, Predictor, make_predictor
-from gpcde.runtime.compilation import _options
 from unseparated import Whole
 from varying import Moved, OfBoth
 
@@ -34,7 +31,7 @@ LENGTHSCALES, VARIANCE, NOISE = np.array([0.9, 1.1]), 1.3, 0.2
 MATRIX = np.array([[1.0, 0.8, 0.2, 0.6], [0.4, 1.1, -0.9, 0.1], [-0.5, 0.3, 0.7, 1.2]])
 
 
-@partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
+@jax.jit
 def predict(
     model: Model,
     posterior: VariationalPosterior,

@@ -27,7 +27,7 @@ from gpcde import (
     compare,
 )
 from gpcde.estimators.doubtful import isolated
-from small import QUICK, N, assert_same_model, flow, frame, rows
+from small import ALONE, QUICK, N, assert_same_model, flow, frame, rows
 
 FILES = Path(__file__).with_name("files_0_1_0")
 X, Y = rows(200)
@@ -49,7 +49,7 @@ def with_value(a: np.ndarray, place: Any, value: float) -> np.ndarray:
 # constant columns
 
 EVERYTHING: dict[str, Callable[[], Any]] = {
-    "GPCDE": lambda: GPCDE(**QUICK),
+    "GPCDE": lambda: GPCDE(**ALONE),
     "GP": lambda: GP(**QUICK),
     "MDN": lambda: MDN(max_epochs=3, hidden=(4,), random_state=0),
     "CVAE": lambda: CVAE(max_epochs=2, dropout=0.0, learning_rate=0.001, random_state=0),
@@ -259,7 +259,7 @@ def test_units_of_y_up_to_1e150_work(size: float) -> None:
     np.testing.assert_allclose(other.predict_density(X).std(), plain.predict_density(X).std() * size, rtol=1e-9)
 
 
-@pytest.mark.parametrize("make", [LinearGaussian, lambda: GPCDE(**QUICK)])
+@pytest.mark.parametrize("make", [LinearGaussian, lambda: GPCDE(**ALONE)])
 @pytest.mark.parametrize("size", [1e-300, 1e300])
 def test_units_of_y_beyond_are_refused_with_what_to_do(make: Callable[[], Any], size: float) -> None:
     y = pd.DataFrame({"low": Y, "price": Y * size})
@@ -389,7 +389,7 @@ def test_other_outputs_are_answered_with_arrays(y: Any) -> None:
 
 
 def test_outputs_of_other_names_are_refused_wherever_they_come() -> None:
-    model = GPCDE(latent_dim=1, warm_start=True, **QUICK).fit(TWO[0], two(pd))
+    model = GPCDE(latent_dim=1, warm_start=True, **ALONE).fit(TWO[0], two(pd))
     turned, others = two(pd, ("high", "low")), two(pl, ("low", "price"))
     for call in (model.score, model.fit, model.partial_fit, model.infer_latent):
         with pytest.raises(ValueError, match="in another order than in .* it has high, low; training had low, high"):

@@ -14,7 +14,6 @@ import matplotlib as mpl
 import pytest
 
 import gpcde
-from gpcde.estimators import plan
 
 DOCS = Path(__file__).parent.parent / "docs"
 MISSING = [name for name in ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc") if find_spec(name) is None]
@@ -39,12 +38,11 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.usefixtures("short")
 def test_the_code_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One page after another, in one session, shortened."""
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
-    for steps in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS"):
-        monkeypatch.setattr(plan, steps, 50)
     space: dict[str, Any] = {}
     for name in ("start", "diagnostics", "scaling", "extending"):
         blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(), re.DOTALL)
@@ -71,12 +69,10 @@ EXAMPLES = gallery().EXAMPLES
 @pytest.mark.parametrize(
     "name", [name if name == "geyser" else pytest.param(name, marks=pytest.mark.slow) for name in EXAMPLES]
 )
+@pytest.mark.usefixtures("short")
 @pytest.mark.filterwarnings("ignore::gpcde.DataWarning")
-def test_an_example_runs_without_its_data(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_runs_without_its_data(name: str, tmp_path: Path) -> None:
     """Shortened, and on made-up data; a picture that is there is not replaced by one of these."""
-    monkeypatch.setattr(plan, "FEW_STEPS", 50)
-    monkeypatch.setattr(plan, "MANY_STEPS", 50)
-    monkeypatch.setattr(plan, "MOST_STEPS", 50)
     mpl.use("agg")
     real = gallery().run(name, tmp_path, offline=True)
     assert (tmp_path / f"{name}.png").stat().st_size > 10_000

@@ -1,6 +1,5 @@
 """Where the model is another one: sparse GP regression, the Bayesian GP-LVM, dense collapsed bounds, common limits."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,13 +21,10 @@ from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model
-from gpcde.runtime.compilation import _options
 
 N, M, D = 14, 5, 3
 VARIANCE, NOISE, JITTER = 1.4, 0.15, 1e-6
 LENGTHSCALES = np.array([0.9, 1.2])
-
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 
 
 class Optimum(NamedTuple):
@@ -43,7 +39,7 @@ def optimum(model: Model, batch: Batch, draws: Draws, local: Array | None = None
     return _optimum(trainer, trainer.init(model, local=local), batch, draws)
 
 
-@fast
+@jax.jit
 def _optimum(trainer: Trainer, state: State, batch: Batch, draws: Draws) -> Optimum:
     _, gradients = trainer.gradients(draws, state, batch)
     best = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
@@ -51,7 +47,7 @@ def _optimum(trainer: Trainer, state: State, batch: Batch, draws: Draws) -> Opti
     return Optimum(terms, gradients.learnt[0])
 
 
-@fast
+@jax.jit
 def evaluate(model: Model, statistics: Statistics, batch: Batch, draws: Draws, local: Array | None = None) -> Terms:
     return evaluate_bound(model, statistics, batch, draws, batch.y.shape[0], local)
 
@@ -135,7 +131,7 @@ def test_without_latents_value_and_gradient_are_those_of_gpjax_collapsed_bound()
 
     assert isinstance(model.kernel, RBF)
     at = model.kernel.log_lengthscales, model.kernel.log_variance, model.inducing_points, jnp.log(model.noise_variance)
-    value, (by_scales, by_variance, by_z, by_noise) = fast(jax.value_and_grad(collapsed, argnums=(0, 1, 2, 3)))(*at)
+    value, (by_scales, by_variance, by_z, by_noise) = jax.jit(jax.value_and_grad(collapsed, argnums=(0, 1, 2, 3)))(*at)
     ours = optimum(model, batch, no_draws())
     np.testing.assert_allclose(ours.terms.bound, value, rtol=1e-8)
     assert isinstance(ours.gradient.kernel, RBF)

@@ -15,7 +15,7 @@ from gpcde import GP, GPCDE, KDE, MDN, ConditionalKDE, LinearGaussian, Stacked
 from gpcde.density.components import Components, mixed
 from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators.stacking import stacking_weights
-from small import QUICK, N, fitted, frame, rows
+from small import ALONE, QUICK, N, fitted, frame, rows
 
 # weights
 
@@ -75,7 +75,7 @@ STACKS: dict[str, tuple[Any, Any]] = {
     ),
     "alike outputs": (
         lambda: [
-            ("p", GPCDE(latent_dim=1, output_dim=2, **QUICK)),
+            ("p", GPCDE(latent_dim=1, output_dim=2, **ALONE)),
             ("none", GPCDE(output_dim=1, inference="none", **QUICK)),
         ],
         lambda: rows(outputs=3),

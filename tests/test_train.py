@@ -1,7 +1,6 @@
 """Training: what a step changes and what it leaves, the same bits again, recovery, and what nothing may cost."""
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,12 +22,9 @@ from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model
-from gpcde.runtime.compilation import _options
 
 N, M, D = 12, 5, 3
 MATRIX = np.array([[1.0, 0.8], [0.4, 1.1], [-0.5, 0.3]])
-
-fast = partial(jax.jit, compiler_options={**_options(), "xla_backend_optimization_level": 0})
 
 
 def make_data(seed: int = 0, inputs: int = 2) -> Batch:
@@ -52,12 +48,12 @@ def regression(jitter: float = 1e-6) -> Model:
     return make_model(NoLatents(), Identity(D), jitter=jitter)
 
 
-@fast
+@jax.jit
 def step(trainer: Trainer, key: Array, state: State, batch: Batch) -> State:
     return trainer.step(key, state, batch)[0]
 
 
-@fast
+@jax.jit
 def gradients_of(trainer: Trainer, draws: Draws, state: State, batch: Batch) -> Gradients:
     return trainer.gradients(draws, state, batch)[1]
 
@@ -241,7 +237,7 @@ def test_adam_on_q_of_u_climbs_to_the_analytic_optimum_and_never_above() -> None
     best = optimal_posterior(trainer, key, trainer.init(model), data).posterior
     start = Shared(jnp.zeros((M, D)), jnp.eye(M))
 
-    @fast
+    @jax.jit
     def climb(state: State) -> tuple[State, Array]:
         def body(state: State, _: None) -> tuple[State, Array]:
             state, info = trainer.step(key, state, data)

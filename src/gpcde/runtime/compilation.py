@@ -2,10 +2,11 @@
 
 The compiler's options suit many small kernels on a CPU. XLA's newer fusion emitters take twice the time and 250 MB more
 to compile a training step, and LLVM's last optimisations half of the rest, and they gain nothing on it. The options are
-passed with each function, so the user's configuration stays as it is; a compiler that does not know them compiles
-without.
+passed with each function, so the user's configuration stays as it is, and what XLA_FLAGS says of them holds; a compiler
+that does not know them compiles without.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, wraps
@@ -31,11 +32,13 @@ _lock = Lock()
 def _options() -> dict[str, bool | int]:
     if jax.default_backend() != "cpu":
         return {}
+    given = os.environ.get("XLA_FLAGS", "")
+    options = {name: value for name, value in _WISHED.items() if name not in given}
     try:
-        jax.jit(lambda: 0, compiler_options=_WISHED).lower().compile()
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except Exception:  # whatever this version of JAX raises for an option it does not know
         return {}
-    return _WISHED
+    return options
 
 
 def compiled(function: F) -> F:
