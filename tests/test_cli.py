@@ -26,7 +26,7 @@ from gpcde.inference.training import Record
 from gpcde.runtime.extras import extra
 from small import ALONE, assert_same_model, frame, rows
 
-QUICK = ["--set", "n_inducing=8", "--set", "neighbours=false"]
+QUICK = ["--set", "n_inducing=8", "--set", "companions=false"]
 FORMATS = ["csv", "tsv", "parquet", "feather", "arrow", "arrows", "npz"]
 
 

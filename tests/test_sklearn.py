@@ -43,14 +43,14 @@ SLOW = ("check_fit_idempotent", "check_fit2d_1feature")
 """Of networks and latents, which compile for minutes: `make test-all`."""
 
 CASES: list[tuple[Any, tuple[str, ...]]] = [
-    (GPCDE(max_steps=1, n_inducing=4, neighbours=False), LATENTS),
-    (GPCDE(max_steps=1, n_inducing=4, inference="none", neighbours=True), LATENTS[:3]),
+    (GPCDE(max_steps=1, n_inducing=4, companions=False), LATENTS),
+    (GPCDE(max_steps=1, n_inducing=4, inference="none", companions=True), LATENTS[:3]),
     (GP(max_steps=1, n_inducing=4), SIGNATURE),
     (GPLVM(max_steps=1, n_inducing=4), (*SIGNATURE, "check_fit2d_1feature")),
     (CVAE(max_epochs=1), (*SIGNATURE, *LATENTS)),
     *((one, (*SIGNATURE, *LATENTS)) for one in flow(layers=1, width=2, knots=2, max_epochs=1, batch_size=1000)),
 ]
-"""GPCDE with other parameters: what is theirs alone is their signature, and what latents and neighbours do. Networks
+"""GPCDE with other parameters: what is theirs alone is their signature, and what latents and companions do. Networks
 that take long to compile read, train and answer by the code of the MDN."""
 
 WEIGHTS = (
