@@ -36,8 +36,8 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
 
-TRIAL_SHARE, MOST_TRIAL_STEPS = 0.6, 600
-"""How long a model is trained on a part of the rows, until the others weigh what stands beside it (`companions`)."""
+TRIAL_SHARE = 0.75
+"""The share of its steps that a model is trained on a part of the rows, before the others weigh its companions."""
 
 FIRST_STEPS, FIRST_INDUCING = 100, 96
 """How long the model without latents, which finds the lengthscales, is trained at most, and its inducing inputs."""
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     @property
     def trial_steps(self) -> int:
         """How long a model is trained on a part of the rows."""
-        return min(max(1, int(TRIAL_SHARE * self.steps)), MOST_TRIAL_STEPS)
+        return max(1, int(TRIAL_SHARE * self.steps))
 
 
 def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:
