@@ -279,7 +279,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.digest_, self.seed_ = digest, seed
         known, held = self._split(data)
         self.n_seen_, plain = known.total, None
-        parts = [] if again or (saved is not None and self.weighed_) else self._parts(known)
+        parts = [] if again else self._parts(known)
+        if len(parts) == 1 and self.max_steps is None:
+            plan = plan.going_on()
+        if saved is not None and self.weighed_:
+            parts = []
         if again:
             self._check_local(known.n_rows, "warm_start with another number of rows")
         elif saved is None:

@@ -36,8 +36,9 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
 
-TRIAL_SHARE = 0.75
-"""The share of its steps that a model is trained on a part of the rows, before the others weigh its companions."""
+TRIAL_SHARE, LONGER = 0.6, 1.3
+"""The share of the steps that a model is trained on a part of the rows, before the others weigh its companions; and how
+much longer it is trained in all where it is that model that goes on."""
 
 FIRST_STEPS, FIRST_INDUCING = 100, 96
 """How long the model without latents, which finds the lengthscales, is trained at most, and its inducing inputs."""
@@ -46,7 +47,8 @@ FIRST_STEPS, FIRST_INDUCING = 100, 96
 class Plan(NamedTuple):
     """The model, the size of a batch, the number of steps, and the ends of the step sizes for Adam and for q(u).
 
-    `exact` says that a step sees all rows and draws nothing, so that its bound is the bound.
+    `exact` says that a step sees all rows and draws nothing, so that its bound is the bound; `trial_steps` is how long
+    a model is trained on a part of the rows.
     """
 
     design: Design
@@ -55,11 +57,11 @@ class Plan(NamedTuple):
     rates: tuple[float, float]
     gammas: tuple[float, float]
     exact: bool
+    trial_steps: int
 
-    @property
-    def trial_steps(self) -> int:
-        """How long a model is trained on a part of the rows."""
-        return max(1, int(TRIAL_SHARE * self.steps))
+    def going_on(self) -> "Plan":
+        """Where training begins on a part of the rows, and goes on with all: longer, for what the last ones tell."""
+        return self._replace(steps=int(LONGER * self.steps))
 
 
 def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...], z: Float[np.ndarray, "n D"]) -> Plan:
@@ -109,13 +111,16 @@ def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
     full = not drawn and not design.projects and rows * count <= FULL_BATCH
     size = min(params["batch_size"] or (rows if full else min(max(BATCH // count, 32), 256)), rows)
     exact = size == rows and not drawn and not design.projects
+    enough = FEW_STEPS if exact else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)
+    steps = params["max_steps"] or enough
     return Plan(
         design,
         size,
-        params["max_steps"] or (FEW_STEPS if exact else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)),
+        steps,
         (0.05, 0.005) if exact else (0.02, 0.002),
         (1.0, 1.0) if exact else (0.1, 0.02),
         exact,
+        max(1, int(TRIAL_SHARE * steps)),
     )
 
 
