@@ -90,8 +90,8 @@ def double_precision() -> Iterator[None]:
 
 
 def is_crowded() -> bool:
-    """Whether a quarter of the memory maps that Linux allows is in use, or who knows."""
+    """Whether a sixth of the memory maps that Linux allows is in use, or who knows; that is 2 or 3 GB."""
     try:
-        return Path("/proc/self/maps").read_bytes().count(b"\n") > 16_000
+        return Path("/proc/self/maps").read_bytes().count(b"\n") > 10_000
     except OSError:
         return True

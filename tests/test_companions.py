@@ -12,12 +12,13 @@ from scipy.stats import norm
 
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
+from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.model import make_inputs
-from small import QUICK, assert_same_model
+from small import QUICK, assert_same_model, frame, rows
 
 RNG = np.random.default_rng(0)
 AT = RNG.uniform(-1, 1, (60, 1))
@@ -25,6 +26,12 @@ STEPS = np.sign(np.sin(9 * AT[:, 0])) + 0.02 * RNG.standard_normal(60)
 """A mean that jumps, nearly without noise: what a smooth function cannot follow."""
 
 SETTINGS: dict[str, Any] = {**QUICK, "companions": True}
+
+OTHERS: dict[str, tuple[dict[str, Any], tuple[Any, np.ndarray]]] = {
+    "categories": ({}, frame()),
+    "two outputs": ({}, rows(outputs=2)),
+    "P": ({"output_dim": 2}, rows(outputs=3)),
+}
 
 
 def standard(n: int = 30, seed: int = 0) -> Rows:
@@ -157,6 +164,19 @@ def test_they_are_saved(jumping: GPCDE, tmp_path: Path) -> None:
     again = gpcde.load(tmp_path / "m.gpcde")
     assert_same_model(again, jumping)
     np.testing.assert_array_equal(again.predict_density(AT).log_pdf(STEPS), jumping.predict_density(AT).log_pdf(STEPS))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_categories_and_outputs_together_have_companions_too(name: str, tmp_path: Path) -> None:
+    """Two ways to one log density, and a file answers as its model does."""
+    settings, (X, y) = OTHERS[name]
+    model = GPCDE(inference="none", **settings, **SETTINGS).fit(X, y)
+    assert members(model).members
+    quick = model.predict_density(X).log_pdf(y)
+    parts = ConditionalDensity(model.predict_density(X).components(), model.transform_, flat=model.flat_)
+    np.testing.assert_allclose(quick, parts.log_pdf(y), rtol=1e-10, atol=1e-10)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(gpcde.load(tmp_path / "model").predict_density(X).log_pdf(y), quick)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def test_padding_changes_no_bound_no_statistic_and_no_step(name: str, monkeypatc
     def bound(size: int) -> float:
         some = batch.padded(size)
         local = None if state.local is None else state.local.value[some.rows]
-        return float(evaluate_bound(state.model, state.posterior, some, draw(key, state.model, size), 21, local).bound)
+        draws = draw(key, state.model, size)
+        return float(jax.jit(evaluate_bound)(state.model, state.posterior, some, draws, 21.0, local).bound)
 
     assert bound(42) == pytest.approx(bound(21), rel=1e-12)
     answers = []

@@ -289,9 +289,10 @@ class Statistics(VariationalPosterior):
 
     def check_values(self) -> None:
         super().check_values()
-        if not jnp.allclose(self.G, self.G.T, rtol=1e-6, atol=1e-6 * jnp.abs(self.G).max(initial=0)):
+        G = np.asarray(self.G)
+        if not np.allclose(G, G.T, rtol=1e-6, atol=1e-6 * np.abs(G).max(initial=0)):
             raise ValueError("Statistics.G is no sum of squares: it is not symmetric")
-        if (jnp.diagonal(self.G) < 0).any():
+        if (np.diagonal(G) < 0).any():
             raise ValueError("Statistics.G is no sum of squares: its diagonal is negative")
 
     @classmethod

@@ -23,6 +23,7 @@ from ..inference.forms import inverse_cholesky
 from ..inference.posterior import FunctionMoments, VariationalPosterior
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs
+from ..model.kernels import Kernel
 from ..model.mixing import Directions
 from ..model.model import Model, kernel_rows, separated
 from ..runtime.blocks import by_blocks, in_blocks
@@ -228,9 +229,13 @@ class Predictor(eqx.Module):
 
     def _separates(self) -> bool:
         """Whether kernel rows are products of a factor of x and one of w (see `separated`)."""
-        model, w = self.model, jnp.asarray(self.nodes.w)[None]
-        left, right = model.input_map.halves(jnp.zeros((2, model.input_map.context_dim)), w)
-        return right.shape[0] == 1 and model.kernel.separate(left.shape[1]) is not None
+
+        def parts(model: Model, w: Array) -> tuple[Array, tuple[Kernel, Kernel] | None]:
+            left, right = model.input_map.halves(jnp.zeros((2, model.input_map.context_dim)), w[None])
+            return right, model.kernel.separate(left.shape[1])
+
+        right, factors = jax.eval_shape(parts, self.model, self.nodes.w)  # asked of shapes, nothing is compiled
+        return right.shape[0] == 1 and factors is not None
 
     def _rows_at_once(self) -> int:
         """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""

@@ -27,7 +27,7 @@ import optax
 from .._version import VERSION
 from . import disk
 from .declared import check_declared
-from .precision import scope
+from .precision import as_array, scope
 
 FORMAT = 3
 """The version of the format; a file of a newer one is refused, one of an older one is brought up to date."""
@@ -166,7 +166,7 @@ def _taken(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.nda
             f"array {name} is {array.dtype} {list(array.shape)}, "
             f"but should be {description['dtype']} {description['shape']}"
         )
-    return jax.numpy.asarray(array) if description["jax"] else array
+    return as_array(array) if description["jax"] else array
 
 
 @cache
