@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
 with scope():
     trainer = Trainer.create(48, devices=4)
     data, spread = whole(make_inputs(X), y[:, None]), trainer.spread
-    some, index = data.batches(jax.random.key(0), 16, spread.everywhere)(0, 1, 1)
+    some, index = data.batches(jax.random.key(0), 16, spread)(0, 1, 1)
     args = trainer, jax.random.key(0), trainer.init(model.state_.model), some, index, np.asarray(1), np.zeros(1)
     text = jax.jit(run_chunk.__wrapped__).lower(*spread.everywhere(args)).compile().as_text()
     told["sums"] = text.count("all-reduce(")

@@ -409,7 +409,7 @@ def train(
     began = time.perf_counter()
     records: list[Record] = []
     spread = trainer.spread
-    with scope(), closing(data.batches(key, batch_size, on_device if spread is None else spread.everywhere)) as batches:
+    with scope(), closing(data.batches(key, batch_size, spread)) as batches:
         bounds = np.zeros(chunk)
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
@@ -419,8 +419,8 @@ def train(
             over = stopped or at >= end
             # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
             count = 1 if over else min(chunk, end - at)
-            some, rows = batches(at, count, chunk)
             try:
+                some, rows = batches(at, count, chunk)
                 result = _run(trainer, key, state, some, rows, np.asarray(count), bounds)
             except ConnectionError as error:
                 raise LostProcess(str(error), state, records) from error
