@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-ROWS_AT_ONCE = 2500
+from ..runtime.blocks import block_count, stacked, unstacked
+
+ROWS_AT_ONCE = 2560
 """How many kernel rows a block of `separable_log_sum` makes: few enough for the cache, enough for both cores."""
 
 
@@ -117,15 +119,7 @@ def _log_sum_forward(
     rows_x: Array, rows_w: Array, matrix: Array, pull: Array, offset: Array, precision: Array, weight: Array
 ) -> tuple[Array, tuple[Array, ...]]:
     n, k = offset.shape
-    size = max(1, min(n, ROWS_AT_ONCE // k))
-    blocks = -(-n // size)
-
-    def split(a: Array) -> Array:
-        padded = jnp.pad(a, [(0, blocks * size - n)] + [(0, 0)] * (a.ndim - 1))
-        return padded.reshape(blocks, size, *a.shape[1:])
-
-    def join(a: Array) -> Array:
-        return a.reshape(blocks * size, *a.shape[2:])[:n]
+    blocks = block_count(n, ROWS_AT_ONCE // k)
 
     def body(sums: tuple[Array, ...], block: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         x, b, shift, sharp, present = block
@@ -133,9 +127,9 @@ def _log_sum_forward(
         return jax.tree.map(jnp.add, sums, part), own
 
     start: tuple[Array, ...] = jnp.zeros((), rows_x.dtype), jnp.zeros_like(rows_w), jnp.zeros_like(matrix)
-    blockwise: tuple[Array, ...] = tuple(split(a) for a in (rows_x, pull, offset, precision, weight))
+    blockwise: tuple[Array, ...] = tuple(stacked(a, blocks) for a in (rows_x, pull, offset, precision, weight))
     (value, d_w, d_matrix), own = jax.lax.scan(body, start, blockwise)
-    d_x, d_pull, d_offset, d_precision = (join(a) for a in own)
+    d_x, d_pull, d_offset, d_precision = (unstacked(a, n) for a in own)
     return value, (d_x, d_w, d_matrix, d_pull, d_offset, d_precision, jnp.zeros(n, rows_x.dtype))
 
 

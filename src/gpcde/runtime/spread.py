@@ -44,9 +44,21 @@ class Spread(NamedTuple):
             found = found[:devices]
         return None if len(found) == 1 else cls(Mesh(np.array(found), ("rows",)))
 
-    def divided(self, tree: Any) -> Any:
-        """Within a program: arrays whose rows each device has its share of."""
-        return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, PartitionSpec("rows")))
+    def by_rows(self, function: Callable[[Any, Any], tuple[Any, Any]], same: Any, rows: Any) -> tuple[Any, Any]:
+        """Within a program: what each device makes of what is the same on all, and of its own share of the rows.
+
+        The function answers with what is the same again (`total`), and with rows. Rows of all must divide evenly.
+        """
+        everywhere, divided = PartitionSpec(), PartitionSpec("rows")
+        # its own derivatives are a device's part: unchecked, JAX leaves the summing to the function
+        shared = jax.shard_map(
+            function, mesh=self.mesh, in_specs=(everywhere, divided), out_specs=(everywhere, divided), check_vma=False
+        )
+        return shared(same, rows)
+
+    def total(self, tree: Any) -> Any:
+        """Within a function by rows: the sums over all devices."""
+        return jax.lax.psum(tree, "rows")
 
     def same(self, tree: Any) -> Any:
         """Within a program: arrays that every device has."""
