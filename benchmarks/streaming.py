@@ -54,7 +54,7 @@ def fit(folder: str, streams: bool, steps: int) -> dict[str, Any]:
     if streams:
         from gpcde.estimators.streaming import look_over
 
-        look_over(rows, 0, None, None)
+        look_over(rows, 0, None, None, False)
         looked = time.process_time() - began
         model.fit(rows)
     else:

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GridSearchCV, KFold
 
-from gpcde import GP, KDE, ConditionalKDE, LinearGaussian, compare, coverage
+from gpcde import GP, GPCDE, KDE, ConditionalKDE, LinearGaussian, compare, coverage
 from gpcde.evaluation.compare import Score
 from small import QUICK, frame, rows
 
@@ -125,3 +127,28 @@ def test_a_gaussian_process_can_be_compared() -> None:
 def test_bad_models_are_refused(models: Any) -> None:
     with pytest.raises(ValueError, match="models must be a dictionary of density estimators by name"):
         vars(compare)["__wrapped__"](*linear(), models)  # past the tests' own type checks
+
+
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_cluster_of_dask_gives_the_same_scores(processes: bool) -> None:
+    """Through joblib's backend, of comparisons and of scikit-learn's searches; in processes, with compiled models."""
+    distributed = pytest.importorskip("distributed")
+    X, y = linear(60)
+    near = ConditionalKDE(method="neighbours", random_state=0)
+    models: dict[str, Any] = {"linear": LinearGaussian(), "near": near}
+    search: Any = GridSearchCV(near, {"n_neighbors": [5, 20]}, cv=2)
+    if processes:
+        settings: Any = {**QUICK, "inference": "none"}
+        models["gpcde"] = GPCDE(**settings)
+        search = GridSearchCV(GPCDE(**settings), {"n_inducing": [4, 8]}, cv=2)
+    alone = compare(X, y, models, cv=2), clone(search).fit(X, y)
+    with (
+        distributed.Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None),
+        parallel_config("dask"),
+    ):
+        together = compare(X, y, models, cv=2, n_jobs=2), search.set_params(n_jobs=2).fit(X, y)
+    for name, folds in without_times(alone[0]).items():
+        np.testing.assert_allclose(without_times(together[0])[name], folds, rtol=1e-8)
+    means = [found.cv_results_["mean_test_score"] for _, found in (alone, together)]
+    np.testing.assert_allclose(means[0], means[1], rtol=1e-8)
+    assert together[1].best_params_ == alone[1].best_params_

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fuzz
 import gpcde
 from fuzz import File
-from gpcde import FileError, LinearGaussian
+from gpcde import ConditionalKDE, FileError, LinearGaussian, Stacked
 from gpcde.runtime.files import read, write
 from small import fitted, rows
 
@@ -169,6 +169,22 @@ def test_numbers_that_cannot_be_are_refused_part_by_part(
     file = File(tmp_path / "model")
     file.arrays[place] = file.arrays[place].copy()
     file.arrays[place].reshape(-1)[0] = number
+    (tmp_path / "model").write_bytes(file.sealed())
+    with pytest.raises(FileError, match=message):
+        gpcde.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "message"),
+    [
+        (ConditionalKDE(random_state=0), ".learnt.bandwidths_.x", "Bandwidths so small"),
+        (Stacked([("linear", LinearGaussian())], cv=2), ".learnt.weights_", "weights do not fit its members"),
+    ],
+)
+def test_numbers_too_small_to_answer_with_are_refused(model: Any, place: str, message: str, tmp_path: Path) -> None:
+    model.fit(X, Y).save(tmp_path / "model")
+    file = File(tmp_path / "model")
+    file.arrays[place] = np.full_like(file.arrays[place], 1e-308)
     (tmp_path / "model").write_bytes(file.sealed())
     with pytest.raises(FileError, match=message):
         gpcde.load(tmp_path / "model")

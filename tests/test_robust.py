@@ -50,7 +50,7 @@ def with_value(a: np.ndarray, place: Any, value: float) -> np.ndarray:
 
 EVERYTHING: dict[str, Callable[[], Any]] = {
     "GPCDE": lambda: GPCDE(**ALONE),
-    "GPCDE and neighbours": lambda: GPCDE(inference="none", neighbours=True, **QUICK),
+    "GPCDE and companions": lambda: GPCDE(inference="none", companions=True, **QUICK),
     "GP": lambda: GP(**QUICK),
     "MDN": lambda: MDN(max_epochs=3, hidden=(4,), random_state=0),
     "CVAE": lambda: CVAE(max_epochs=2, dropout=0.0, learning_rate=0.001, random_state=0),

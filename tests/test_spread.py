@@ -4,18 +4,28 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from jax.sharding import Mesh
 
 import gpcde
 from gpcde import GP, GPCDE, load
 from gpcde.cli import main
+from gpcde.estimators import streaming
+from gpcde.inference.data import Batch, Stream, StreamError, whole
+from gpcde.model import make_inputs
 from gpcde.runtime.spread import LOST, Spread, together
 from small import rows
 
@@ -40,7 +50,7 @@ from small import rows
 
 X, y = rows()
 told = {}
-for inference, steps in (("none", 100), ("free-form", 50)):
+for inference, steps in (("none", 100), ("amortised", 50), ("gaussian", 50), ("free-form", 50)):
     for devices in (None, 4, 3) if inference == "none" else (None, 4):
         settings = {"inference": inference, "max_steps": steps, "batch_size": 16, "n_inducing": 8, "random_state": 0}
         model = GPCDE(**settings, devices=devices).fit(X, y)
@@ -54,10 +64,11 @@ with tempfile.TemporaryDirectory() as folder:
 with scope():
     trainer = Trainer.create(48, devices=4)
     data, spread = whole(make_inputs(X), y[:, None]), trainer.spread
-    some, index = data.batches(jax.random.key(0), 16, spread.everywhere)(0, 1, 1)
+    some, index = data.batches(jax.random.key(0), 16, spread)(0, 1, 1)
     args = trainer, jax.random.key(0), trainer.init(model.state_.model), some, index, np.asarray(1), np.zeros(1)
     text = jax.jit(run_chunk.__wrapped__).lower(*spread.everywhere(args)).compile().as_text()
     told["sums"] = text.count("all-reduce(")
+    told["others"] = sum(text.count(f"{name}(") for name in ("all-gather", "all-to-all", "collective-permute"))
     told["shares"] = "f64[4,2]" in text
 print(json.dumps(told))
 """
@@ -75,9 +86,10 @@ def test_several_devices_give_the_bound_and_the_model_of_one() -> None:
     done = run(["-c", DEVICES], XLA_FLAGS=flags)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["sums"] > 0
+    assert 0 < told["sums"] < 5  # what the batch counts, and all gradients together
+    assert told["others"] == 0
     assert told["shares"]
-    for spread in ("none 4", "none 3", "free-form 4", "streamed 4"):
+    for spread in ("none 4", "none 3", "amortised 4", "gaussian 4", "free-form 4", "streamed 4"):
         one = spread.split()[0] + " None"
         np.testing.assert_allclose(told[spread], told[one], rtol=1e-8, atol=1e-8)
 
@@ -114,14 +126,45 @@ if os.environ.get("GPCDE_PROCESS", "").startswith("1/"):
 """
 
 
-def test_two_processes_give_the_model_of_one(tmp_path: Path, data: str) -> None:
-    expected = GP(**SETTINGS, random_state=0).fit(pd.DataFrame(X, columns=["a", "b"]), pd.DataFrame({"y": Y}))
-    two = tmp_path / "two.gpcde"
-    done = run(["-m", "gpcde", *words(data, "--processes", "2", "--out", str(two))])
+READING = """
+import os
+
+if "GPCDE_PROCESS" in os.environ:
+    from gpcde.estimators.parquet import ParquetRows
+
+    begin, read = ParquetRows.__init__, ParquetRows.read
+
+    def small(self, *args, **more):
+        begin(self, *args, **more, buffer=1)
+
+    def noted(self, number):
+        with open(os.environ["NOTES"] + os.environ["GPCDE_PROCESS"][0], "a") as notes:
+            print(number, file=notes)
+        return read(self, number)
+
+    ParquetRows.__init__, ParquetRows.read = small, noted
+"""
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_that_read_a_part_each_give_the_model_of_one(tmp_path: Path, count: int) -> None:
+    """Of rows that are streamed, none of which two processes read."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y})
+    pq.write_table(table, folder / "rows.parquet", row_group_size=7)
+    (tmp_path / "sitecustomize.py").write_text(READING)
+    out, notes = tmp_path / "model.gpcde", tmp_path / "notes"
+    command = ["-m", "gpcde", *words(str(folder), "--processes", str(count), "--out", str(out))]
+    done = run(command, PYTHONPATH=str(tmp_path), NOTES=str(notes))
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("100 steps, bound") == 1
     assert done.stdout == ""
-    model: Any = load(two)
+    read = [Path(f"{notes}{number}").read_text().split() for number in range(count)]
+    assert all(len(numbers) > len(set(numbers)) for numbers in read)
+    assert sorted(number for numbers in read for number in set(numbers)) == sorted(map(str, range(7)))
+    expected = GP(**SETTINGS, random_state=0).fit(gpcde.ParquetRows(folder, ["y"], buffer=1))
+    model: Any = load(out)
     np.testing.assert_allclose(model.history_["bound"], expected.history_["bound"], rtol=1e-8)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8), model.state_, expected.state_)
 
@@ -142,6 +185,107 @@ def test_a_death_ends_the_others_and_one_process_goes_on_from_the_checkpoint(tmp
     frame = pd.DataFrame(X, columns=["a", "b"])
     expected = GP(**SETTINGS, random_state=0).fit(frame, pd.DataFrame({"y": Y}))
     np.testing.assert_allclose(load(three).score(frame, Y), expected.score(frame, Y), rtol=1e-8)
+
+
+# processes that read, played by threads
+
+
+class Played(Spread):
+    """Of one device, as far as that matters."""
+
+    def everywhere(self, tree: Any) -> Any:
+        return tree
+
+
+def played(count: int, part: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each of so many processes comes to, its error where it has one."""
+    own = threading.local()
+    slots: list[Any] = [None] * count
+    here, there = threading.Barrier(count, timeout=60), threading.Barrier(count, timeout=60)
+
+    def gather(array: Any) -> np.ndarray:
+        slots[own.index] = array
+        here.wait()
+        every = np.stack(slots)
+        there.wait()
+        return every
+
+    monkeypatch.setattr(jax, "process_count", lambda: count if hasattr(own, "index") else 1)
+    monkeypatch.setattr(jax, "process_index", lambda: getattr(own, "index", 0))
+    monkeypatch.setattr("jax.experimental.multihost_utils.process_allgather", gather)
+
+    def play(index: int) -> Any:
+        own.index = index
+        try:
+            return part(Played(Mesh(np.array(jax.devices()), ("rows",))))
+        except ValueError as error:
+            return error
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(play, range(count)))
+
+
+def numbered(seen: list[int], gone: int = -1) -> Stream:
+    """Parts of rows that are numbered through, one of which cannot be read."""
+    sizes = (5, 7, 0, 3, 9, 6, 2)
+    ends = np.cumsum(sizes)
+
+    def read(part: int) -> Batch:
+        seen.append(part)
+        if part == gone:
+            raise StreamError(f"part {part} is gone")
+        y = np.arange(ends[part] - sizes[part], ends[part], dtype=float)[:, None]
+        return whole(make_inputs(y), y)
+
+    return Stream(sizes, read, 8)
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize("size", [4, 100])
+def test_processes_see_the_batches_of_one_and_read_no_part_twice(
+    count: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there are more processes than parts, and where a batch is all rows."""
+    key = jax.random.key(0)
+
+    def rows(spread: Any) -> tuple[list[np.ndarray], set[int]]:
+        seen: list[int] = []
+        with closing(numbered(seen).batches(key, size, spread)) as batches:
+            chunks = [batches(step, steps, 5) for step, steps in ((0, 5), (5, 3), (8, 1))]
+            return [np.asarray(data.y)[index, 0] for data, index in chunks], set(seen)
+
+    expected, _ = rows(None)
+    told = played(count, rows, monkeypatch)
+    for found, _ in told:
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert sorted(part for _, seen in told for part in seen) == [0, 1, 3, 4, 5, 6]
+
+
+def test_what_one_process_cannot_read_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(spread: Any) -> None:
+        with closing(numbered([], gone=4).batches(jax.random.key(0), 4, spread)) as batches:
+            batches(0, 8, 8)
+
+    assert [str(error) for error in played(3, rows, monkeypatch)] == ["part 4 is gone"] * 3
+
+
+@pytest.mark.filterwarnings("ignore::gpcde.DataWarning")
+def test_processes_learn_the_units_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, with levels, a digest for checkpoints, the sample, and a row that is left out."""
+    wild = np.where(np.arange(len(Y)) == 20, 1e9, Y)
+    table = pa.table({"a": X[:, 0], "town": np.where(X[:, 1] > 1, "x", "y"), "y": wild})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=5)
+    rows = gpcde.ParquetRows(tmp_path, "y")
+    monkeypatch.setattr(streaming, "PLENTY", 30)
+
+    def look(spread: Any) -> Any:
+        return streaming.look_over(rows, 0, None, None, False, spread)
+
+    expected = look(None)
+    assert sum(expected.sizes) == len(Y) - 1
+    for found in played(3, look, monkeypatch):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 @pytest.mark.parametrize("devices", [0, 2, True, "some"])

@@ -210,9 +210,10 @@ def test_a_sample_is_drawn_evenly_and_keeps_the_order() -> None:
 
     counts = np.zeros(60)
     for seed in range(400):
-        sample = Sample(np.random.default_rng(seed), 10)
+        rng, sample, later = np.random.default_rng(seed), Sample(10), Sample(10)
         for begin in range(0, 60, 6):
-            sample.add(portion(begin, begin + 6))
+            (sample if begin < 30 else later).add(portion(begin, begin + 6), rng.random(6))
+        sample.join(later)
         got = sample.taken()
         assert len(got.outputs) == 10
         assert (np.diff(got.outputs[:, 0]) > 0).all()
@@ -337,12 +338,62 @@ def test_what_cannot_be_is_told_before_any_work(tmp_path: Path) -> None:
         GPCDE(y_transform="log").fit(found)
 
 
-def test_an_end_far_from_a_sample_is_told(tmp_path: Path) -> None:
-    values = X[:, 0].copy()
-    values[7] = 1e9
-    found = ParquetRows(written(tmp_path / "rows", table().set_column(0, "a", pa.array(values))), "y")
-    with pytest.warns(DataWarning, match=r"column a of X goes from .* to 1e\+09, far from all values of a sample"):
-        learn(GPCDE(), found, 0, None, None, False)
+def units(model: Any) -> list[np.ndarray]:
+    """Those of inputs, with their limits, and of outputs."""
+    limit = np.full(len(model.features_.scale), np.inf) if model.features_.limit is None else model.features_.limit
+    return [model.features_.location, model.features_.scale, limit, model.transform_.location, model.transform_.scale]
+
+
+@pytest.mark.parametrize(
+    ("far", "kind", "fate"),
+    [
+        ({"a": [1e9]}, None, "column a of X is far from .* in 1 of 1000 rows .*left out"),
+        ({"y": [-1e9]}, None, r"column y of y is far .* \(such as -1e\+09\), which are left out"),
+        ({"y": [1e120]}, "log", r"column y of y is far .* \(such as 1e\+120\), which are left out"),
+        ({"b": [9999.0] * 5}, None, "column b of X is far from .* in 5 of 1000 rows .*brought nearer"),
+    ],
+)
+def test_rows_with_wild_values_are_left_out_or_brought_nearer_as_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: dict[str, list[float]], kind: str | None, fate: str
+) -> None:
+    """Of all row groups those with such rows are read twice; then they are not in the stream."""
+    rng = np.random.default_rng(0)
+    data = {"a": rng.normal(size=1000), "b": rng.normal(size=1000), "y": np.exp(rng.normal(size=1000))}
+    for name, values in far.items():
+        data[name][300 : 300 + len(values)] = values
+    found = ParquetRows(written(tmp_path / "rows", pa.table(data), 2, 100), "y", buffer=1)
+    numbers: list[int] = []
+    read = ParquetRows.read
+
+    def noted(self: ParquetRows, number: int) -> Portion:
+        numbers.append(number)
+        return read(self, number)
+
+    monkeypatch.setattr(ParquetRows, "read", noted)
+    frame, model, other = pd.DataFrame(data), GPCDE(), GPCDE()
+    with pytest.warns(DataWarning, match=fate):
+        got = learn(model, found, 0, kind, None, False)
+    assert numbers == [*range(10), *([] if len(far.get("b", [])) == 5 else [3])]
+    with pytest.warns(DataWarning, match=fate):
+        expected = other._learn_rows(frame[["a", "b"]], frame[["y"]], None, kind, None)
+    for one, two in zip(units(model), units(other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+    assert (got.n_rows, got.total, got.sample.n_rows) == (expected.n_rows, expected.total, expected.n_rows)
+    streamed = np.concatenate([got.data.read(number).y for number in range(10)])
+    np.testing.assert_allclose(np.sort(streamed[:, 0]), np.sort(expected.z[:, 0]))
+    assert np.abs(got.data.read(3).x.dense).max() < 20
+
+
+def test_what_is_wild_in_one_of_like_outputs_is_told_by_all(tmp_path: Path) -> None:
+    """A pixel that is nearly always the same is not wild where it differs."""
+    rng = np.random.default_rng(0)
+    bright, faint = rng.normal(size=(2, 100)) * [[1.0], [1e-4]]
+    faint[3] = 0.9
+    data = {"a": rng.normal(size=100), "bright": bright, "faint": faint}
+    found = ParquetRows(written(tmp_path / "rows", pa.table(data)), ["bright", "faint"])
+    assert learn(GPCDE(), found, 0, None, None, True).n_rows == 100
+    with pytest.warns(DataWarning, match="column faint of y is far"):
+        assert learn(GPCDE(), found, 0, None, None, False).n_rows == 99
 
 
 # answers

@@ -9,13 +9,18 @@ The gap keeps heavy tails: of a Student-t with 1.5 degrees of freedom the farthe
 in 3 of 100 samples, with 2 degrees in 1 of 100. Fewer than 20 values tell nothing of either.
 
 A row with an isolated value is left out of training. Of inputs, more than 0.1 % of the rows stay, the value brought
-nearer; more outputs than that are a part of the density.
+nearer; more outputs than that are a part of the density. Of rows that are not all at hand, median and quartiles are
+those of a sample, and the values those at the ends of each column (`Near`).
 """
 
 import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from ..density.transforms import OutputTransform
 
 FAR, GAP, FEW, SOME = 50.0, 10.0, 0.001, 0.01
 """Robust standard deviations, times the next distance, and the shares of the rows that may be left out and isolated."""
@@ -85,31 +90,79 @@ def warn_of_isolated(
     """Say which columns have isolated values, in how many rows, and what becomes of them."""
     for j in np.flatnonzero(far.any(0)):
         rows = np.flatnonzero(far[:, j])
-        out = left_out(far[:, j : j + 1]).any()
-        fate = "left out of training" if out else "brought nearer in training"
-        if what == "X":
-            advice = "; such values are brought nearer in answers too. If they are meant, transform the column"
-        else:
-            advice = ". If they are meant, use y_transform='log' where y is positive, or learn numpy.arcsinh(y)"
-        _warn(
-            f"column {names[j]} of {what} is far from all its other values in {len(rows)} of {len(a)} rows (such as "
-            f"{a[rows[0], j]:g}), which are {fate}{advice}"
-        )
+        warn_of_values(what, names[j], len(rows), len(a), a[rows[0], j], bool(left_out(far[:, j : j + 1]).any()))
 
 
-def warn_of_far_ends(
+def warn_of_values(what: str, name: str, count: int, rows: int, value: float, out: bool) -> None:
+    """Say that a column has so many isolated values, such as this, and whether their rows are left out."""
+    fate = "left out of training" if out else "brought nearer in training"
+    if what == "X":
+        advice = "; such values are brought nearer in answers too. If they are meant, transform the column"
+    else:
+        advice = ". If they are meant, use y_transform='log' where y is positive, or learn numpy.arcsinh(y)"
+    _warn(
+        f"column {name} of {what} is far from all its other values in {count} of {rows} rows (such as {value:g}), "
+        f"which are {fate}{advice}"
+    )
+
+
+class Near(NamedTuple):
+    """Which values of columns are not isolated, where these are few: in units of `size`, `reach` from `centre`."""
+
+    size: Float[np.ndarray, " d"]
+    centre: Float[np.ndarray, " d"]
+    reach: Float[np.ndarray, " d"]
+
+    @classmethod
+    def of(
+        cls, some: Float[np.ndarray, "n d"], ends: Sequence[Float[np.ndarray, " _"]], most: int, together: bool = False
+    ) -> "Near":
+        """From a sample of the rows, and more than `most` of the least and the greatest values of each column."""
+        reach = np.full(some.shape[1], np.inf)
+        size = np.array([np.abs(values).max(initial=0.0) for values in ends])
+        size = np.where(size > 0, size.max(initial=0.0) if together else size, 1.0)
+        centre = np.median(some / size, axis=0)
+        near = cls(size, centre, reach)
+        if len(some) < ENOUGH or not some.size:
+            return near
+        apart, distance = some / size - centre, [near._distance(values, j) for j, values in enumerate(ends)]
+        if together:
+            distance, apart = [np.concatenate(distance)], apart.reshape(-1, 1)
+        for j, values in enumerate(distance):
+            far = values[_far(values, apart[:, j], most)]
+            if len(far):
+                reach[slice(None) if together else j] = far.min()
+        return near
+
+    def _distance(self, values: Float[np.ndarray, " n"], j: int) -> Float[np.ndarray, " n"]:
+        return np.abs(values / self.size[j] - self.centre[j])
+
+    def far(self, values: Float[np.ndarray, " n"], j: int) -> Float[np.ndarray, " k"]:
+        """Those of these values of a column that are isolated."""
+        return values[self._distance(values, j) >= self.reach[j]]
+
+    def holds(self, a: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
+        """Which rows have no isolated value."""
+        fine = np.ones(len(a), bool)
+        for j in np.flatnonzero(np.isfinite(self.reach)).tolist():
+            fine &= self._distance(a[:, j], j) < self.reach[j]
+        return fine
+
+
+def warn_of_far(
     what: str,
     names: tuple[str, ...],
-    low: Float[np.ndarray, " d"],
-    high: Float[np.ndarray, " d"],
-    far: Bool[np.ndarray, "2 d"],
+    near: Near,
+    ends: Sequence[Float[np.ndarray, " _"]],
+    rows: int,
+    transform: OutputTransform | None = None,
 ) -> None:
-    """Say which columns of rows that are streamed have an end far from all of a sample: these rows stay."""
-    for j in np.flatnonzero(far.any(0)):
-        _warn(
-            f"column {names[j]} of {what} goes from {low[j]:g} to {high[j]:g}, far from all values of a sample: rows "
-            "that are streamed are not left out for that. If such values are not meant, write the files without them"
-        )
+    """Say which columns have isolated values at their ends, and in how many of all rows, which are left out."""
+    for j in np.flatnonzero(np.isfinite(near.reach)).tolist():
+        far = near.far(ends[j], j)
+        if len(far):
+            value = far[:1] if transform is None else transform.column(j).from_standard(far[:1])
+            warn_of_values(what, names[j], len(far), rows, float(value[0]), True)
 
 
 def warn_of_atoms(names: tuple[str, ...], y: Float[np.ndarray, "n D"]) -> None:

@@ -303,10 +303,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 return self._more_rows(X, y, sample_weight)
             return self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
         check_alone(y, sample_weight)
-        if again:
-            seen = look_over(X, seed, self.y_transform, self.y_bounds)
-            return streamed(self, X, seen)
-        return learn(self, X, seed, self.y_transform, self.y_bounds, self._common_scale())
+        asked = X, seed, self.y_transform, self.y_bounds, self._common_scale(), Spread.over(self.devices)
+        return streamed(self, X, look_over(*asked)) if again else learn(self, *asked)
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPCDE":

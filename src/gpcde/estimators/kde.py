@@ -51,6 +51,8 @@ class Bandwidths(NamedTuple):
         """Raise where a file holds what cannot be."""
         check_fields(self)
         check_positive(self, "x", "y")
+        if min(self.x.min(initial=1.0), self.y.min(initial=1.0)) < 1e-100:
+            raise ValueError("Bandwidths so small that squares of distances in their units are no numbers")
         if ((self.categories < 0) | (self.categories >= 1)).any():
             raise ValueError("Bandwidths.categories must lie between 0 and 1")
 

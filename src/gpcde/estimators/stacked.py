@@ -22,6 +22,9 @@ from .kde import ConditionalKDE
 from .mdn import MDN
 from .stacking import stacking_weights
 
+LEAST = 1e-6
+"""Members of no more weight are not asked."""
+
 
 class Stacked(DensityEstimator):
     """A convex combination of densities: p(y|x) = sum_m v_m p_m(y|x), the weights v by cross-validation.
@@ -127,7 +130,8 @@ class Stacked(DensityEstimator):
         return members
 
     def _restored(self) -> None:
-        if len(self.weights_) != len(self.members_) or self.weights_.min(initial=0) < 0 or not self.weights_.max() > 0:
+        weights = self.weights_
+        if len(weights) != len(self.members_) or weights.min(initial=0) < 0 or not weights.max() > LEAST:
             raise ValueError("its weights do not fit its members")
         for member in self.members_:
             check_is_fitted(member)
@@ -138,7 +142,7 @@ class Stacked(DensityEstimator):
                 raise ValueError("one of its members does not answer with mixtures of Gaussians")
 
     def _source(self, inputs: Inputs) -> Source:
-        kept = np.flatnonzero(self.weights_ > 1e-6)
+        kept = np.flatnonzero(self.weights_ > LEAST)
         members = [self.members_[i] for i in kept]
         sources = [member._source(member._used(inputs)) for member in members]
         return Source.mixed(sources, self.weights_[kept] / self.weights_[kept].sum())

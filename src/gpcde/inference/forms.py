@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..runtime.blocks import block_count, stacked, unstacked
+
 POINTS_AT_ONCE = 256
 """The most points a block of `separable_log_sum` takes: few enough for the cache, enough for quick products."""
 
@@ -127,15 +129,7 @@ def _log_sum_forward(
     rows_x: Array, rows_w: Array, matrix: Array, pull: Array, offset: Array, precision: Array, weight: Array
 ) -> tuple[Array, tuple[Array, ...]]:
     n = len(rows_x)
-    blocks = -(-n // POINTS_AT_ONCE)
-    size = -(-n // blocks)
-
-    def split(a: Array) -> Array:
-        padded = jnp.pad(a, [(0, blocks * size - n)] + [(0, 0)] * (a.ndim - 1))
-        return padded.reshape(blocks, size, *a.shape[1:])
-
-    def join(a: Array) -> Array:
-        return a.reshape(blocks * size, *a.shape[2:])[:n]
+    blocks = block_count(n, POINTS_AT_ONCE)
 
     def body(sums: tuple[Array, ...], block: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         x, b, shift, sharp, present = block
@@ -143,9 +137,9 @@ def _log_sum_forward(
         return jax.tree.map(jnp.add, sums, part), own
 
     start: tuple[Array, ...] = jnp.zeros((), rows_x.dtype), jnp.zeros_like(rows_w), jnp.zeros_like(matrix)
-    blockwise: tuple[Array, ...] = tuple(split(a) for a in (rows_x, pull, offset, precision, weight))
+    blockwise: tuple[Array, ...] = tuple(stacked(a, blocks) for a in (rows_x, pull, offset, precision, weight))
     (value, d_w, d_matrix), own = jax.lax.scan(body, start, blockwise)
-    d_x, d_pull, d_offset, d_precision = (join(a) for a in own)
+    d_x, d_pull, d_offset, d_precision = (unstacked(a, n) for a in own)
     return value, (d_x, d_w, d_matrix, d_pull, d_offset, d_precision, jnp.zeros(n, rows_x.dtype))
 
 

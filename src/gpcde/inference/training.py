@@ -229,10 +229,8 @@ class Trainer(eqx.Module):
 
     def step(self, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[State, Info]:
         """One step: one forward and one backward pass, for both optimisers."""
-        if self.spread is not None:
-            state, batch = self.spread.same(state), self.spread.divided(batch)
         draws = draw(key, state.model, batch.y.shape[0])
-        terms, gradients = self.gradients(draws, state, batch)
+        terms, gradients = (self.gradients if self.spread is None else self._shared_gradients)(draws, state, batch)
         size = optax.tree.norm(gradients, squared=True)
         info = Info(terms.bound, jnp.isfinite(terms.bound) & jnp.isfinite(size))
 
@@ -264,6 +262,36 @@ class Trainer(eqx.Module):
         at = Gradients((state.model, state.posterior.trained()), local, state.posterior.nudge())
         (_, terms), gradients = jax.value_and_grad(objective, has_aux=True)(at)
         return terms, gradients
+
+    def _shared_gradients(self, draws: Draws, state: State, batch: Batch) -> tuple[Terms, Gradients]:
+        """The same by devices that share the rows: each thinks that its own are the batch.
+
+        The bound is one of sums over rows, divided by what the batch counts, so that those of the devices add up to it,
+        each times what its own rows count of all.
+        """
+        spread = self.spread
+        assert spread is not None
+        n, count = batch.y.shape[0], spread.mesh.size
+        if state.model.latents.one_draw:
+            draws = draws._replace(latent=jnp.broadcast_to(draws.latent[:1], draws.latent.shape))
+        rows = jax.tree.map(lambda a: jnp.concatenate([a, jnp.repeat(a[-1:], -n % count, axis=0)]), (draws, batch))
+        present = jnp.arange(n + -n % count) < n
+
+        def own(same: tuple[Trainer, State], rows: tuple[Draws, Batch, Array]) -> tuple[Any, Array | None]:
+            (trainer, state), (draws, batch, present) = same, rows
+            weight = jnp.where(present, batch.weight, 0.0)
+            counts = jnp.sum(weight)
+            share = counts / spread.total(counts)
+            # a device whose rows count nothing has its share of nothing, which must be a number
+            batch = batch._replace(weight=jnp.where(counts > 0, weight, 1.0))
+            terms, found = trainer.gradients(draws, state, batch)
+            terms, learnt, coefficients, local = jax.tree.map(
+                lambda a: (share * a).astype(a.dtype), (terms, found.learnt, found.coefficients, found.local)
+            )
+            return spread.total((terms, learnt, coefficients)), local
+
+        (terms, learnt, coefficients), local = spread.by_rows(own, (self, state), (*rows, present))
+        return terms, Gradients(learnt, None if local is None else local[:n], coefficients)
 
 
 def mixing_step(mixing: Mixing, gradient: Mixing, gamma: Float[Array, ""], step: Int[Array, ""]) -> Mixing:
@@ -409,7 +437,7 @@ def train(
     began = time.perf_counter()
     records: list[Record] = []
     spread = trainer.spread
-    with scope(), closing(data.batches(key, batch_size, on_device if spread is None else spread.everywhere)) as batches:
+    with scope(), closing(data.batches(key, batch_size, spread)) as batches:
         bounds = np.zeros(chunk)
         end = int(state.step) + steps
         earlier, failures, trouble = state, 0, -1
@@ -419,8 +447,8 @@ def train(
             over = stopped or at >= end
             # a step's bound is that of the state before it: one step more, thrown away, vouches for the last
             count = 1 if over else min(chunk, end - at)
-            some, rows = batches(at, count, chunk)
             try:
+                some, rows = batches(at, count, chunk)
                 result = _run(trainer, key, state, some, rows, np.asarray(count), bounds)
             except ConnectionError as error:
                 raise LostProcess(str(error), state, records) from error

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..runtime.blocks import block_count, stacked
+
 PAIRS_AT_ONCE = 2**21
 """How many numbers a block of psi2 may hold."""
 
@@ -90,14 +92,9 @@ def rbf_expectations(
         logs = _quadratic(mean, *_precision(cov, 2.0), middle, 1.0) + apart
         return total + present @ jnp.exp(logs), None
 
-    size = max(1, min(n, PAIRS_AT_ONCE // len(rows)))
-    blocks = -(-n // size)
-    pad = blocks * size - n
-
-    def stack(a: Array) -> Array:
-        return jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(blocks, size, *a.shape[1:])
-
-    total, _ = jax.lax.scan(block, jnp.zeros(len(rows), mean.dtype), (stack(mean), stack(cov), stack(weight)))
+    count = block_count(n, PAIRS_AT_ONCE // len(rows))
+    points = stacked(mean, count), stacked(cov, count), stacked(weight, count)
+    total, _ = jax.lax.scan(block, jnp.zeros(len(rows), mean.dtype), points)
     upper = jnp.zeros((m, m), mean.dtype).at[rows, columns].set(total)
     psi2 = variance**2 * (upper + upper.T - jnp.diag(jnp.diag(upper)))
     return Expectations(jnp.broadcast_to(variance, (n,)), psi1, psi2)

@@ -129,6 +129,11 @@ class Latents(Part):
         """How many numbers each data point holds for itself; 0 where q(w) needs none."""
         return 0
 
+    @property
+    def one_draw(self) -> bool:
+        """Whether all rows go by the draws of the first."""
+        return False
+
     @abc.abstractmethod
     def bound(
         self, evidence: Evidence, local: Float[Array, "n p"] | None, draws: Float[Array, "n k d"]
@@ -233,6 +238,10 @@ class FreeForm(Certain, Latents):
     @property
     def draw_shape(self) -> tuple[int, int]:
         return (1, self.dim) if self.spacing else (0, 0)
+
+    @property
+    def one_draw(self) -> bool:
+        return True
 
     @property
     def n_points(self) -> int:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Shaped
 
 T = TypeVar("T")
 
@@ -60,3 +62,25 @@ def by_blocks(function: Callable[..., Any], rows: tuple[Any, ...], most: int) ->
     for part, count in in_blocks(rows, most):
         results.append(jax.tree.map(lambda a, count=count: np.asarray(a)[:count], function(*part)))
     return jax.tree.map(joined, *results)
+
+
+def block_count(rows: int, most: int) -> int:
+    """In how many blocks of at most that many rows to take them; if it can be, they divide evenly, by halves."""
+    count = -(-rows // max(1, most))
+    even = 1 << (count - 1).bit_length()
+    return even if rows % even == 0 else count
+
+
+def stacked(a: Shaped[Array, "n *d"], blocks: int) -> Shaped[Array, "b s *d"]:
+    """Within a program: rows in blocks, for `lax.scan`, with zeros for the rows that the last lack.
+
+    A block takes every so-many-th row: where devices share the rows, each has its part of every block.
+    """
+    size = -(-a.shape[0] // blocks)
+    padded = jnp.pad(a, [(0, blocks * size - a.shape[0])] + [(0, 0)] * (a.ndim - 1))
+    return padded.reshape(size, blocks, *a.shape[1:]).swapaxes(0, 1)
+
+
+def unstacked(a: Shaped[Array, "b s *d"], rows: int) -> Shaped[Array, "n *d"]:
+    """The rows again."""
+    return a.swapaxes(0, 1).reshape(-1, *a.shape[2:])[:rows]

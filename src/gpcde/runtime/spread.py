@@ -6,17 +6,23 @@
 
 Nothing but a training step knows of it: what goes into a compiled chunk of steps is put everywhere, and what comes out
 is taken from this process's own first device. Processes are joined by `jax.distributed`, which the user (or `gpcde fit
---processes`) starts. The first of them alone writes files, and has the last word where processes could disagree.
+--processes`) starts. The first of them alone writes files, and has the last word where processes could disagree. Rows
+that are streamed each has a stretch of to read, and tells the others (`shared`).
 """
 
+import pickle  # only between the processes of a run, which trust each other as those of any JAX program do
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .blocks import rung
+
+T = TypeVar("T")
 
 
 class Spread(NamedTuple):
@@ -38,9 +44,21 @@ class Spread(NamedTuple):
             found = found[:devices]
         return None if len(found) == 1 else cls(Mesh(np.array(found), ("rows",)))
 
-    def divided(self, tree: Any) -> Any:
-        """Within a program: arrays whose rows each device has its share of."""
-        return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, PartitionSpec("rows")))
+    def by_rows(self, function: Callable[[Any, Any], tuple[Any, Any]], same: Any, rows: Any) -> tuple[Any, Any]:
+        """Within a program: what each device makes of what is the same on all, and of its own share of the rows.
+
+        The function answers with what is the same again (`total`), and with rows. Rows of all must divide evenly.
+        """
+        everywhere, divided = PartitionSpec(), PartitionSpec("rows")
+        # its own derivatives are a device's part: unchecked, JAX leaves the summing to the function
+        shared = jax.shard_map(
+            function, mesh=self.mesh, in_specs=(everywhere, divided), out_specs=(everywhere, divided), check_vma=False
+        )
+        return shared(same, rows)
+
+    def total(self, tree: Any) -> Any:
+        """Within a function by rows: the sums over all devices."""
+        return jax.lax.psum(tree, "rows")
 
     def same(self, tree: Any) -> Any:
         """Within a program: arrays that every device has."""
@@ -73,6 +91,39 @@ def agreed(tree: Any) -> Any:
 
     with together():
         return jax.tree.map(np.asarray, broadcast_one_to_all(tree))
+
+
+def owned(sizes: Sequence[int], spread: Spread | None) -> range:
+    """Which of some parts, of so many rows each, this process reads: a stretch of them, about as many rows as any."""
+    if spread is None or jax.process_count() == 1:
+        return range(len(sizes))
+    ends = np.cumsum(sizes)
+    owner = ((ends - 0.5 * np.asarray(sizes)) * jax.process_count() / max(int(ends[-1]), 1)).astype(int)
+    return range(*np.searchsorted(owner, [jax.process_index(), jax.process_index() + 1]).tolist())
+
+
+def shared(find: Callable[[], T], spread: Spread | None) -> list[T]:
+    """What each process finds, in all of them; where one finds a ValueError instead, all raise it."""
+    if spread is None or jax.process_count() == 1:
+        return [find()]
+    from jax.experimental.multihost_utils import process_allgather
+
+    found: T | ValueError
+    try:
+        found = find()
+    except ValueError as error:  # the others would wait for this one
+        found = error
+    mine = np.frombuffer(pickle.dumps(found), np.uint8)
+    with together():
+        sizes = process_allgather(np.asarray(len(mine), np.int32)).tolist()
+        room = np.zeros(rung(max(sizes)), np.uint8)  # few sizes, for each is a program of its own
+        room[: len(mine)] = mine
+        every = process_allgather(room)
+    told = [pickle.loads(row[:size]) for row, size in zip(every, sizes, strict=True)]
+    for one in told:
+        if isinstance(one, ValueError):
+            raise one
+    return told
 
 
 LOST = re.compile("(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
