@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import gpcde
 from gpcde import GP, GPCDE, GPLVM
+from gpcde.model.likelihood import LEAST
 from small import QUICK, assert_same_model, frame, rows
 
 # no latents
@@ -54,3 +55,13 @@ def test_a_file_holds_the_same_model(make: Any, tmp_path: Path) -> None:
     assert type(again) is make
     assert again.get_params() == model.get_params()
     np.testing.assert_array_equal(again.predict_density(X).log_pdf(y), model.predict_density(X).log_pdf(y))
+
+
+@pytest.mark.parametrize("count", [12, 50])
+def test_a_function_without_noise_is_followed_and_not_lost_to_rounding(count: int) -> None:
+    """Its bound has no maximum: the noise stops at its least, and the answer is the function."""
+    X = np.linspace(-2, 2, count)[:, None]
+    model = GP(random_state=0, max_steps=50).fit(X, np.sin(X[:, 0]))
+    at = np.linspace(-1.9, 1.9, 7)[:, None]
+    np.testing.assert_allclose(model.predict(at), np.sin(at[:, 0]), atol=5e-3)
+    assert LEAST < float(model.state_.model.noise_variance) < 1e-4

@@ -36,6 +36,9 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
 
+EXACT_RATES = {"adam": (0.05, 0.005), "lbfgs": (0.01, 0.001)}
+"""The ends of Adam's step sizes where steps are exact: small ones where the start was found by L-BFGS, at the top."""
+
 TRIAL_SHARE, LONGER = 0.6, 1.3
 """The share of the steps that a model is trained on a part of the rows, before the others weigh its companions; and how
 much longer it is trained in all where it is that model that goes on."""
@@ -117,7 +120,7 @@ def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
         design,
         size,
         steps,
-        (0.05, 0.005) if exact else (0.02, 0.002),
+        EXACT_RATES[design.first] if exact else (0.02, 0.002),
         (1.0, 1.0) if exact else (0.1, 0.02),
         exact,
         max(1, int(TRIAL_SHARE * steps)),

@@ -53,15 +53,25 @@ SPREAD = 1.5
 """The standard deviation of log σ² a priori, where a σ² is believed."""
 
 
+LEAST = 1e-6
+"""Where a σ² is believed, it is not less than this: for a y without noise the bound has no maximum, and on the way there
+it is more rounding than bound."""
+
+
+def _variance(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
+    return jnp.exp(wide(log_noise_variance)) + (0.0 if believed is None else LEAST)
+
+
 def _doubt(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
     """Minus the log prior of log σ², a constant apart; 0 where nothing is believed."""
     return jnp.zeros(()) if believed is None else surprise(log_noise_variance, believed, SPREAD)
 
 
-def _log(noise_variance: float) -> Float[Array, ""]:
+def _log(noise_variance: float, believed: float | None) -> Float[Array, ""]:
+    """What `_variance` makes this σ² of, or one little above the least."""
     if not noise_variance > 0:
         raise ValueError(f"noise_variance must be positive, got {noise_variance!r}")
-    return on_device(np.log(noise_variance))
+    return on_device(np.log(noise_variance if believed is None else max(noise_variance - LEAST, 0.01 * LEAST)))
 
 
 class ConstantNoise(Certain, Likelihood):
@@ -94,15 +104,17 @@ class ConstantNoise(Certain, Likelihood):
         believed : float, default=None
             The median of σ² a priori; None: nothing is believed of it.
         """
-        return cls(_log(noise_variance), learn, believed)
+        return cls(_log(noise_variance, believed), learn, believed)
 
     @property
     def noise_variance(self) -> Float[Array, ""]:
         log = self.log_noise_variance if self.learn else stop_gradient(self.log_noise_variance)
-        return jnp.exp(wide(log))
+        return _variance(log, self.believed)
 
     def with_noise_variance(self, noise_variance: float) -> "ConstantNoise":
-        return dataclasses.replace(self, log_noise_variance=_log(noise_variance)) if self.learn else self
+        if not self.learn:
+            return self
+        return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
 
     def penalty(self) -> Float[Array, ""]:
         return _doubt(self.log_noise_variance, self.believed)
@@ -151,14 +163,14 @@ class VaryingNoise(Certain, Likelihood):
         believed : float, default=None
             The median of σ² a priori; None: nothing is believed of it.
         """
-        return cls(_log(noise_variance), surface, believed=believed)
+        return cls(_log(noise_variance, believed), surface, believed=believed)
 
     @property
     def noise_variance(self) -> Float[Array, ""]:
-        return jnp.exp(wide(self.log_noise_variance))
+        return _variance(self.log_noise_variance, self.believed)
 
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
-        return dataclasses.replace(self, log_noise_variance=_log(noise_variance))
+        return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
