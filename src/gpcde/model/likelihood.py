@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from ..runtime.files import check_positive
 from ..runtime.precision import on_device, wide
 from .gaussians import surprise
-from .inputs import Inputs
+from .inputs import AnyArray, Inputs
 from .part import Certain, Part
 from .surfaces import Surface
 
@@ -54,11 +54,12 @@ SPREAD = 1.5
 
 
 LEAST = 1e-6
-"""Where a σ² is believed, it is not less than this: for a y without noise the bound has no maximum, and on the way there
-it is more rounding than bound."""
+"""Where a σ² is believed, it is not less than this: for a y without noise the bound has no maximum, and on the way it is
+more rounding than bound."""
 
 
-def _variance(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
+def _variance(log_noise_variance: Float[AnyArray, ""], believed: float | None) -> Float[Array, ""]:
+    """σ²."""
     return jnp.exp(wide(log_noise_variance)) + (0.0 if believed is None else LEAST)
 
 
