@@ -1,6 +1,7 @@
 """Files and tables from strangers: 2,000 mutants (`python tests/fuzz.py` makes more), and what hypothesis thinks of."""
 
 import json
+import random
 import struct
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +22,8 @@ from hypothesis import strategies as st
 import fuzz
 import gpcde
 from fuzz import File
-from gpcde import ConditionalKDE, FileError, LinearGaussian, Stacked
+from gpcde import ConditionalKDE, FileError, LinearGaussian, ParquetRows, Stacked
+from gpcde.estimators.streaming import look_over
 from gpcde.runtime.files import read, write
 from small import fitted, rows
 
@@ -85,6 +89,22 @@ def test_any_table_is_learnt_from_or_refused_with_a_reason(data: Any, framed: bo
         except (ValueError, TypeError):
             return
     assert np.isfinite(mean).all()
+
+
+def test_mutants_of_a_parquet_file_are_learnt_from_or_refused_with_a_reason(tmp_path: Path) -> None:
+    path, rng = tmp_path / "rows.parquet", random.Random(0)
+    table = pa.table({"a": X[:, 0], "town": np.where(X[:, 1] > 1, "x", "y"), "y": Y})
+    pq.write_table(table, path, row_group_size=16)
+    content, refused = path.read_bytes(), 0
+    for _ in range(200):
+        path.write_bytes(fuzz._torn(rng, content))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                look_over(ParquetRows(path, "y"), 0, None, None, False)
+            except ValueError:  # as a StreamError is
+                refused += 1
+    assert refused > 100
 
 
 # what is asked of a file before anything is made of it

@@ -78,6 +78,7 @@ def test_fits_in_parallel_processes_share_the_cores() -> None:
 TOO_MUCH: list[tuple[Any, float, str]] = [
     (lambda: GPCDE(n_inducing=10**6), 2.0**10, r"n_inducing=48 needs .* GiB .* 48 × 48 numbers, and there are"),
     (lambda: GPCDE(design=Design(inducing=40)), 2.0**10, r"n_inducing=40 needs"),
+    (lambda: GPCDE(batch_size=40, n_inducing=8), 2.0**13, r"batch_size=40 needs .* 40 × 8 numbers"),
     (lambda: GPCDE(output_dim=2), 100.0, r"output_dim=2 needs .* 2 × 3 numbers"),
     (lambda: GPCDE(input_dim=10**9), 2.0**34, r"input_dim=1000000000 needs 60 GiB at the least, .* make it smaller"),
     (lambda: GPCDE(latent_dim=10**9, inference="amortised"), 2.0**34, r"latent_dim=1000000000 needs"),
@@ -96,3 +97,13 @@ def test_what_cannot_fit_is_refused_before_it_is_asked_for(case: int, monkeypatc
     monkeypatch.setattr(memory, "memory", lambda: size)
     with pytest.raises(MemoryError, match=message):
         make().fit(*rows(outputs=3))
+
+
+def test_answers_that_cannot_fit_are_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    density = LinearGaussian().fit(X, Y).predict_density(X)
+    monkeypatch.setattr(memory, "memory", lambda: 2.0**34)
+    with pytest.raises(MemoryError, match=r"size=1000000000 for 48 rows needs 715 GiB .* and there are 16 GiB"):
+        density.sample(10**9)
+    monkeypatch.setattr(memory, "memory", lambda: 2.0**10)
+    with pytest.raises(MemoryError, match=r"a grid of 100 points for 48 rows needs .* 48 × 100 numbers"):
+        density.pdf_grid(np.linspace(0, 1, 100))

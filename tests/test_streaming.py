@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from gpcde import GP, GPCDE, MDN, DataWarning, FitWarning, LinearGaussian, ParquetRows, StreamError, load
 from gpcde.cli import main
 from gpcde.density.transforms import Moments
+from gpcde.estimators import streaming
 from gpcde.estimators.parquet import Portion
 from gpcde.estimators.streaming import Sample, learn
 from gpcde.estimators.tables import Table
@@ -220,6 +222,18 @@ def test_a_sample_is_drawn_evenly_and_keeps_the_order() -> None:
         np.testing.assert_array_equal(got.weight, got.outputs[:, 0])
         counts[got.outputs[:, 0].astype(int)] += 1
     assert np.abs(counts / 400 - 1 / 6).max() < 5 * np.sqrt(5 / 36 / 400)
+
+
+def test_what_is_known_of_rows_holds_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass over forty row groups has a few of them in memory."""
+    monkeypatch.setattr(streaming, "PLENTY", 100)
+    found = ParquetRows(written(tmp_path / "rows", table(200_000), 2, 5000), "y")
+    tracemalloc.start()
+    seen = streaming.look_over(found, 0, None, None, False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(seen.sizes) == 40
+    assert peak < 10 * 5000 * 3 * 8
 
 
 # fits

@@ -18,6 +18,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import logsumexp, ndtr
 
 from ..model.inputs import AnyArray, Numbers
+from ..runtime.memory import require_memory
 from .components import Components, Univariate, mixed
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
@@ -311,6 +312,7 @@ class ConditionalDensity:
             raise ValueError(f"points must be a matrix with {self.n_outputs} columns, got shape {np.shape(points)}")
         if np.isnan(grid).any():
             raise ValueError(f"points hold NaN, first in row {int(np.isnan(grid).any(1).argmax())}")
+        require_memory(f"a grid of {len(grid)} points for {len(self)} rows", [(len(self), len(grid))] * 2)
         return np.exp(self.log_pdf_at(np.broadcast_to(grid, (len(self), *grid.shape))))
 
     def cdf(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
@@ -454,6 +456,7 @@ class ConditionalDensity:
             In the units of y.
         """
         check_size(size)
+        require_memory(f"size={size} for {len(self)} rows", [(len(self), size), (len(self), size, self.n_outputs)])
         rng = np.random.default_rng(random_state)
         chance = rng.random((len(self), size))
         out = rng.standard_normal((len(self), size, self.n_outputs))

@@ -169,7 +169,7 @@ class Moments(NamedTuple):
         share = a / _positive(size)
         mean = _average(share, weight)
         square = _average((share - mean) ** 2, weight)
-        ends = (a[0], a.min(0), a.max(0)) if len(a) else (np.zeros(a.shape[1]),) * 3
+        ends = (a[0].copy(), a.min(0), a.max(0)) if len(a) else (np.zeros(a.shape[1]),) * 3
         return cls(float(len(a) if weight is None else weight.sum()), size, mean, square, *ends)
 
     def join(self, other: "Moments") -> "Moments":

@@ -359,6 +359,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         settings, some = {name: getattr(self, name) for name in PARAMETERS}, data.sample
         levels = self.features_.levels if some.x.codes.shape[1] else ()
         plan = choose(settings, data.n_rows, some.x.dense.shape[1], levels, some.z)
+        # the kernel's rows and their derivatives
+        require_memory(f"batch_size={plan.batch_size}", [(plan.batch_size, plan.design.inducing)] * 4)
         if self.learning_rate is not None:
             check_number("learning_rate", self.learning_rate, 0)
             plan = plan._replace(rates=(self.learning_rate, 0.1 * self.learning_rate))

@@ -323,7 +323,7 @@ class Ends:
 
 
 def _greatest(a: Float[np.ndarray, " n"], count: int) -> Float[np.ndarray, " m"]:
-    return a if len(a) <= count else np.partition(a, len(a) - count)[len(a) - count :]
+    return a if len(a) <= count else np.partition(a, len(a) - count)[len(a) - count :].copy()
 
 
 class Sample:
