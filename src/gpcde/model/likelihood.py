@@ -54,7 +54,7 @@ SPREAD = 1.5
 
 
 LEAST = 1e-6
-"""Where a σ² is believed, it is not less than this: for a y without noise the bound has no maximum, and on the way it is
+"""Where a σ² is believed, it is not less than this: for a y without noise the bound has no maximum, and on the way is
 more rounding than bound."""
 
 
