@@ -155,10 +155,6 @@ class Companions(NamedTuple):
         members = candidates(rows, regression, levels, seed)
         return cls(np.append(shares[:1], shares[1 + kept]), tuple(members[int(i)] for i in kept))
 
-    def share(self, kind: type) -> float:
-        """The share of the density that companions of this class have."""
-        return float(sum(s for s, one in zip(self.shares[1:], self.members, strict=True) if isinstance(one, kind)))
-
     def joined(self, parts: Components, x: Inputs) -> Components:
         """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
         own = [one.components(x) for one in self.members]

@@ -428,23 +428,21 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         Of one part, the state goes on: it has learnt most of the rows. Of several, each has its own for a trial, and
         training begins with all rows.
         """
-        trials, whole = [], plain
-        if len(parts) == 1:
-            (part,), whole = parts, None
-            plain = self._regression(part, plan, part.total) if plain is None else plain
-            left = plan.trial_steps - int(self.state_.step)
-            state = self._steps(self.state_, part, part.total, plan, left, monitor)
-            trials.append(Trial(part, plain, state))
-            # statistics are sums over rows
-            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / part.total), state.posterior)
-            self.state_ = on_host(eqx.tree_at(lambda s: s.posterior, state, posterior))
-        for part in parts if len(parts) > 1 else ():
-            first = self._regression(part, plan, part.total)
-            begun = self._start(part, plan, first, part.total)
-            trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, plan.trial_steps)))
-        whole = self._regression(known, plan, known.total) if whole is None else whole
+        going_on, trials = len(parts) == 1, []
+        for part in parts:
+            first = plain if going_on and plain is not None else self._regression(part, plan, part.total)
+            begun = self.state_ if going_on else self._start(part, plan, first, part.total)
+            left, watch = plan.trial_steps - int(begun.step), monitor if going_on else None
+            trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, left, watch)))
+        whole = plain if not going_on and plain is not None else self._regression(known, plan, known.total)
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)
+        if going_on:
+            state = trials[0].state
+            # statistics are sums over rows
+            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / trials[0].rows.total), state.posterior)
+            self.state_ = on_host(eqx.tree_at(lambda s: s.posterior, state, posterior))
+            monitor.reach(self.state_)
         self.weighed_ = True
 
     def _steps(

@@ -125,7 +125,7 @@ class Monitor:
         model.history_ = {
             name: np.append(model.history_[name][earlier], value) for name, value in zip(HISTORY, values, strict=True)
         }
-        self._reached = (*self._reached[-1:], state)
+        self.reach(state)
         self._bar.set_postfix(bound=f"{record.bound:.4f}", refresh=False)
         self._bar.update(record.step - self._first - int(self._bar.n))
         stop = self._is_enough(state, record.bound, validation)
@@ -143,6 +143,10 @@ class Monitor:
             self._save()
         self.stopped = stop
         return stop
+
+    def reach(self, state: State) -> None:
+        """This is where training is now, and where an interruption leaves it."""
+        self._reached = (*self._reached[-1:], state)
 
     def _is_enough(self, state: State, bound: float, validation: float) -> bool:
         """Whether the bound (of held-out rows, if there are any) has stopped rising."""
