@@ -154,6 +154,7 @@ def test_categories_and_outputs_together_have_neighbours_too(name: str, tmp_path
     np.testing.assert_array_equal(gpcde.load(tmp_path / "model").predict_density(X).log_pdf(y), quick)
 
 
+@pytest.mark.usefixtures("short")
 def test_a_fit_that_is_cut_off_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     """With the neighbours that were weighed before it."""
     settings = {**QUICK, "max_steps": 200}
