@@ -179,9 +179,9 @@ def test_a_believed_kernel_of_the_latents_goes_on_believing() -> None:
 def test_believed_noise_has_a_log_normal_prior() -> None:
     surface = Surface.create(jax.random.key(0), 1, 1, 1, 1.0)
     for noise in (ConstantNoise(jnp.zeros(()), believed=0.1), VaryingNoise(jnp.zeros(()), surface, believed=0.1)):
-        less = noise.with_noise_variance(0.3)
+        one, less = noise.with_noise_variance(1.0), noise.with_noise_variance(0.3)
         expected = log_normal(0.3, 0.1, 1.5) - log_normal(1.0, 0.1, 1.5)
-        np.testing.assert_allclose(noise.penalty() - less.penalty(), expected, rtol=1e-10)
+        np.testing.assert_allclose(one.penalty() - less.penalty(), expected, rtol=1e-10)
     assert float(ConstantNoise(jnp.zeros(())).penalty()) == 0
 
 

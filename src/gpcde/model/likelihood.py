@@ -63,9 +63,9 @@ def _variance(log_noise_variance: Float[AnyArray, ""], believed: float | None) -
     return jnp.exp(wide(log_noise_variance)) + (0.0 if believed is None else LEAST)
 
 
-def _doubt(log_noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
+def _doubt(noise_variance: Float[Array, ""], believed: float | None) -> Float[Array, ""]:
     """Minus the log prior of log σ², a constant apart; 0 where nothing is believed."""
-    return jnp.zeros(()) if believed is None else surprise(log_noise_variance, believed, SPREAD)
+    return jnp.zeros(()) if believed is None else surprise(jnp.log(noise_variance), believed, SPREAD)
 
 
 def _log(noise_variance: float, believed: float | None) -> Float[Array, ""]:
@@ -118,7 +118,7 @@ class ConstantNoise(Certain, Likelihood):
         return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
 
     def penalty(self) -> Float[Array, ""]:
-        return _doubt(self.log_noise_variance, self.believed)
+        return _doubt(self.noise_variance, self.believed)
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return jnp.zeros((1, 1))
@@ -177,4 +177,4 @@ class VaryingNoise(Certain, Likelihood):
         return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
 
     def penalty(self) -> Float[Array, ""]:
-        return self.surface.penalty() + _doubt(self.log_noise_variance, self.believed)
+        return self.surface.penalty() + _doubt(self.noise_variance, self.believed)
