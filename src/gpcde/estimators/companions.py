@@ -8,7 +8,7 @@ where a mean jumps or y lies in a few places. The shares are those with the best
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -51,6 +51,9 @@ class Companion(Protocol):
     def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
         """log p(z_n|x_n)."""
 
+    def ready(self) -> Any:
+        """What has the same `components` and `log_density`, with all that is computed once done."""
+
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
         """What makes p(y|x) if what it is uncertain of were as it is drawn here, where it can tell."""
 
@@ -78,17 +81,17 @@ class Regression(NamedTuple):
         """Raise where it is not one of such inputs and of so many outputs."""
         check_predicts(self.model, self.posterior, x, outputs)
 
-    def predictor(self) -> Predictor:
-        """Ready to predict."""
+    def ready(self) -> Predictor:
+        """The predictor, made once for all blocks of rows."""
         return Predictor.create(self.model, self.posterior)
 
     def components(self, x: Inputs) -> Components:
         """A Gaussian at each x; where an uncertain A is drawn, a mixture of them."""
-        return self.predictor().components(x)
+        return self.ready().components(x)
 
     def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
         """log p(z_n|x_n)."""
-        return self.predictor().log_density(x, z)
+        return self.ready().log_density(x, z)
 
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
         """Along one function that q(u) holds for possible."""
@@ -164,12 +167,12 @@ class Companions(NamedTuple):
     def beside(self, model: Source, inputs: Inputs) -> Source:
         """The mixture of a model's densities of these inputs and their own."""
 
-        def source(one: Companion) -> Source:
+        def source(one: Any) -> Source:
             return Source(
                 lambda rows: one.components(inputs.take(rows)), lambda rows, z: one.log_density(inputs.take(rows), z)
             )
 
-        return Source.mixed([model, *(source(one) for one in self.members)], self.shares)
+        return Source.mixed([model, *(source(one.ready()) for one in self.members)], self.shares)
 
     def beside_drawn(self, key: PRNGKeyArray, model: Source, inputs: Inputs) -> Source:
         """The mixture of a drawn density of these inputs and their own, drawn."""

@@ -63,6 +63,10 @@ class Line(NamedTuple):
         """log p(z_n|x_n)."""
         return self.components(x).log_pdf(z[:, None])[:, 0]
 
+    def ready(self) -> "Line":
+        """Itself: nothing is computed beforehand."""
+        return self
+
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
         """As it is: widened, it holds all lines that are possible."""
         return self.components

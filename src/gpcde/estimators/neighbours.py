@@ -85,6 +85,10 @@ class Neighbours(NamedTuple):
         """The log density by the neighbours alone."""
         return self.components(x).log_pdf(z[:, None])[:, 0]
 
+    def ready(self) -> "Neighbours":
+        """Itself: nothing is computed beforehand."""
+        return self
+
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
         """As they are: they are not told how sure they are."""
         return self.components
