@@ -73,6 +73,23 @@ def test_a_warm_start_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert_same_model(model.set_params(warm_start=False).fit(X, Y), fitted("free-form")[0])
 
 
+def test_noise_varies_once_the_latents_have_learnt() -> None:
+    """Until two fifths of the steps it is held, whose surface stays at its start, and nothing ends training."""
+    seen: list[tuple[int, float, float]] = []
+
+    def watch(model: GPCDE, record: Record) -> None:
+        noise: Any = model.state_.model.likelihood
+        seen.append((record.step, float(noise.freedom), float(noise.surface.penalty())))
+
+    with gpcde.scope():
+        design = Design(inducing=8, points=10, rule="even", likelihood="varying", trials=1)
+    GPCDE(design=design, max_steps=250, tol=1e9, random_state=0, callbacks=[watch]).fit(X, Y)
+    steps, freedom, penalty = zip(*seen, strict=True)
+    assert steps == (50, 100, 150)  # of which only the last may end it
+    assert freedom == (0, 0, 1)
+    assert penalty[0] == penalty[1] != penalty[2]
+
+
 def test_points_with_a_q_of_their_own_take_no_other_rows() -> None:
     model = MODELS["gaussian"][0]().set_params(warm_start=True).fit(X, Y)
     with pytest.raises(ValueError, match="inference='gaussian'.*cannot do warm_start with another number of rows"):

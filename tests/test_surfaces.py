@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from scipy.special import logsumexp
 from scipy.stats import norm
 
 from gpcde.model import (
+    ConstantNoise,
     Inputs,
     LatentPrior,
     Surface,
@@ -92,6 +94,26 @@ def test_varying_noise_is_softly_limited() -> None:
     np.testing.assert_allclose(noise.penalty(), g.penalty(), rtol=1e-14)
     with pytest.raises(NotImplementedError, match="VaryingNoise's may"):
         noise.row_log_scale(x)
+
+
+def test_held_noise_is_constant_and_learns_no_surface() -> None:
+    """s = 1, the penalty and all derivatives of the surface are zero, σ² is learnt; freed, it is what it was."""
+    (x, _), w = inputs(), latents(N, 1)
+    noise = VaryingNoise.create(surface(1), 0.2, believed=0.1)
+    held = noise.held()
+    assert not np.asarray(held.log_scale(x, w)).any()
+    np.testing.assert_allclose(held.penalty(), ConstantNoise.create(0.2, believed=0.1).penalty(), rtol=1e-14)
+
+    def objective(noise: VaryingNoise) -> Array:
+        return jnp.sum(noise.log_scale(x, w) ** 2 + noise.log_scale(x, w)) + noise.penalty() + noise.noise_variance
+
+    slopes = {kind: jax.grad(objective)(one) for kind, one in (("held", held), ("free", noise))}
+    assert not any(leaf.any() for leaf in jax.tree.leaves(slopes["held"].surface))
+    assert all(leaf.any() for leaf in jax.tree.leaves(slopes["free"].surface))
+    assert slopes["held"].log_noise_variance != 0
+    assert slopes["held"].freedom == slopes["free"].freedom == 0
+    for one, other in zip(jax.tree.leaves(held.freed()), jax.tree.leaves(noise), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

@@ -99,6 +99,17 @@ class Regression(NamedTuple):
             return draw_path(key, self.model, self.posterior).components
 
 
+def candidates(
+    rows: Rows, regression: Callable[[], State], levels: tuple[int, ...], seed: int
+) -> tuple[Callable[[], Companion], ...]:
+    """What makes all that may stand beside the model of these rows, each when it is asked for."""
+    return (
+        lambda: Regression.of(regression(), rows),
+        lambda: Line.of(rows, levels),
+        lambda: Neighbours.of(rows, levels, seed),
+    )
+
+
 class Trial(NamedTuple):
     """Rows of which some have no weight, and what was trained without these: the regression, and the model's state."""
 
@@ -106,12 +117,11 @@ class Trial(NamedTuple):
     regression: State
     state: State
 
-
-def candidates(
-    rows: Rows, regression: State, levels: tuple[int, ...], seed: int
-) -> tuple[Regression, Line, Neighbours]:
-    """All that may stand beside the model, learnt from these rows; the regression was."""
-    return Regression.of(regression, rows), Line.of(rows, levels), Neighbours.of(rows, levels, seed)
+    def log_densities(self, new: Rows, levels: tuple[int, ...], seed: int) -> Float[np.ndarray, "n m"]:
+        """Of rows that were left out: by the model, first, and by all that may stand beside it."""
+        model = Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
+        others = (make() for make in candidates(self.rows, lambda: self.regression, levels, seed))
+        return np.stack([model, *(one.log_density(new.x, new.z) for one in others)], axis=1)
 
 
 def weighed(logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
@@ -141,22 +151,23 @@ class Companions(NamedTuple):
 
     @classmethod
     def of(
-        cls, rows: Rows, regression: State, trials: Sequence[Trial], levels: tuple[int, ...], seed: int
+        cls, rows: Rows, regression: Callable[[], State], trials: Sequence[Trial], levels: tuple[int, ...], seed: int
     ) -> "Companions | None":
-        """What all rows make, with the shares that trials on parts of them give; None where the model is best alone."""
+        """What all rows make, with the shares that trials on parts of them give; None where the model is best alone.
+
+        `regression` trains the model without latents on all rows; it is asked to only where that is to stand there.
+        """
         logs, weights = [], []
-        for part, plain, state in trials:
-            new = rows.take(np.flatnonzero((part.weight == 0) & (rows.weight > 0)))
-            model = Predictor.create(state.model, state.posterior).log_density(new.x, new.z)
-            others = [one.log_density(new.x, new.z) for one in candidates(part, plain, levels, seed)]
-            logs.append(np.stack([model, *others], axis=1))
+        for trial in trials:
+            new = rows.take(np.flatnonzero((trial.rows.weight == 0) & (rows.weight > 0)))
+            logs.append(trial.log_densities(new, levels, seed))
             weights.append(new.weight)
         shares = weighed(np.concatenate(logs), np.concatenate(weights))
         kept = np.flatnonzero(shares[1:])
         if not len(kept):
             return None
         members = candidates(rows, regression, levels, seed)
-        return cls(np.append(shares[:1], shares[1 + kept]), tuple(members[int(i)] for i in kept))
+        return cls(np.append(shares[:1], shares[1 + kept]), tuple(members[int(i)]() for i in kept))
 
     def joined(self, parts: Components, x: Inputs) -> Components:
         """The mixture of a model's densities, a row each or all at the one row of x, and their own."""

@@ -434,7 +434,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             begun = self.state_ if going_on else self._start(part, plan, first, part.total)
             left, watch = plan.trial_steps - int(begun.step), monitor if going_on else None
             trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, left, watch)))
-        whole = plain if not going_on and plain is not None else self._regression(known, plan, known.total)
+
+        def whole() -> State:
+            return plain if not going_on and plain is not None else self._regression(known, plan, known.total)
+
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)
         if going_on:
@@ -458,7 +461,17 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         rate, gamma = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
         trainer = Trainer.create(n_data, rate, gamma, self.devices)
         key, size = jax.random.key(self.seed_), min(plan.batch_size, rows.n_rows)
-        return train(trainer, key, state, rows.data, max(steps, 0), size, watch=watch)[0]
+        last = int(state.step) + max(steps, 0)
+        first = state.model.likelihood
+        held = 0 if first.held() is first else min(plan.held_steps, last)
+        for end, waiting in ((held, True), (last, False)):
+            if int(state.step) < end and not (watch and watch.stopped):
+                noise = state.model.likelihood
+                state = eqx.tree_at(lambda s: s.model.likelihood, state, noise.held() if waiting else noise.freed())
+                if watch:
+                    watch.waiting = waiting
+                state = train(trainer, key, state, rows.data, end - int(state.step), size, watch=watch)[0]
+        return state
 
     def _train(
         self,

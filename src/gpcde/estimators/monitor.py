@@ -50,7 +50,8 @@ class Monitor:
         self._saved, self._first = time.monotonic(), int(model.state_.step)
         self._reached: tuple[State, ...] = (model.state_,)
         self.stopped = False
-        self._earlier, self._seconds = -np.inf, 0.0
+        self.waiting = False  # while parts of the model are held, the bound does not say when to end
+        self._began, self._earlier, self._seconds = time.perf_counter(), -np.inf, 0.0
         if len(model.history_["step"]):  # training that is resumed goes on as if nothing had been
             self._earlier, self._seconds = (float(model.history_[name][-1]) for name in ("bound", "seconds"))
 
@@ -116,7 +117,8 @@ class Monitor:
     def __call__(self, state: State, record: Record) -> bool:
         """Note what happened; True where training should stop."""
         model = self.model
-        record = record._replace(bound=record.bound - self.jacobian, seconds=record.seconds + self._seconds)
+        seconds = self._seconds + time.perf_counter() - self._began
+        record = record._replace(bound=record.bound - self.jacobian, seconds=seconds)
         validation = np.nan
         if self.held is not None:
             validation = float(_held_out_bound(state, self.held)) - self.jacobian
@@ -151,6 +153,8 @@ class Monitor:
     def _is_enough(self, state: State, bound: float, validation: float) -> bool:
         """Whether the bound (of held-out rows, if there are any) has stopped rising."""
         gain, self._earlier = bound - self._earlier, bound
+        if self.waiting:
+            return False
         if self.held is None:
             return self.exact and abs(gain) < self.model.tol
         if validation > self._best_bound:

@@ -43,6 +43,9 @@ TRIAL_SHARE, LONGER = 0.6, 1.3
 """The share of the steps that a model is trained on a part of the rows, before the others weigh its companions; and how
 much longer it is trained in all where it is that model that goes on."""
 
+HELD_SHARE = 0.4
+"""The share of the steps for which a noise that may vary does not: it would take up what the latents have to learn."""
+
 FIRST_STEPS, FIRST_INDUCING = 100, 96
 """How long the model without latents, which finds the lengthscales, is trained at most, and its inducing inputs."""
 
@@ -61,6 +64,11 @@ class Plan(NamedTuple):
     gammas: tuple[float, float]
     exact: bool
     trial_steps: int
+
+    @property
+    def held_steps(self) -> int:
+        """How long the noise is held at one value for all x and w, where it may vary: so many times 50 steps."""
+        return 50 * round(HELD_SHARE * self.steps / 50)
 
     def going_on(self) -> "Plan":
         """Where training begins on a part of the rows, and goes on with all: longer, for what the last ones tell."""

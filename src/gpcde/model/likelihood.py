@@ -41,6 +41,14 @@ class Likelihood(Part):
     def with_noise_variance(self, noise_variance: float) -> "Likelihood":
         """The same with this σ², where training starts; one that is not learnt stays as it is."""
 
+    def held(self) -> "Likelihood":
+        """The same with s = 1, for the first steps of training; one that has no need of it stays as it is."""
+        return self
+
+    def freed(self) -> "Likelihood":
+        """The same with the s that it has learnt, or learns from now on."""
+        return self
+
     def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
         """log s(x_n), where it does not depend on w: for closed-form kernel expectations."""
         raise NotImplementedError(
@@ -130,6 +138,9 @@ class ConstantNoise(Certain, Likelihood):
 class VaryingNoise(Certain, Likelihood):
     """log s(x, w) = c tanh(g(x, w) / c), g a `Surface`, c the `limit`: s lies between exp(-c) and exp(c).
 
+    A noise that varies from the first step on takes up what the latents have yet to learn, and they never do: it is
+    better `held` until they have.
+
     Parameters
     ----------
     log_noise_variance : array of shape ()
@@ -140,16 +151,21 @@ class VaryingNoise(Certain, Likelihood):
         c.
     believed : float, default=None
         The median of σ² a priori; None: nothing is believed of it.
+    freedom : array of shape (), default=1.0
+        What log s is multiplied by, and not learnt: 0 while it is held.
     """
 
     log_noise_variance: Float[Array, ""]
     surface: Surface
     limit: float = eqx.field(static=True, default=4.0)
     believed: float | None = eqx.field(static=True, default=None)
+    freedom: Float[Array, ""] = eqx.field(default_factory=lambda: on_device(np.ones(())))
 
     def check_values(self) -> None:
         super().check_values()
         check_positive(self, "limit")
+        if not 0 <= float(self.freedom) <= 1:
+            raise ValueError("VaryingNoise.freedom must lie between 0 and 1")
 
     @classmethod
     def create(cls, surface: Surface, noise_variance: float = 0.1, believed: float | None = None) -> "VaryingNoise":
@@ -173,8 +189,15 @@ class VaryingNoise(Certain, Likelihood):
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
         return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
 
+    def held(self) -> "VaryingNoise":
+        return eqx.tree_at(lambda noise: noise.freedom, self, np.zeros_like(self.freedom))
+
+    def freed(self) -> "VaryingNoise":
+        return eqx.tree_at(lambda noise: noise.freedom, self, np.ones_like(self.freedom))
+
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
-        return self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
+        return stop_gradient(self.freedom) * self.limit * jnp.tanh(self.surface(x, w)[..., 0] / self.limit)
 
     def penalty(self) -> Float[Array, ""]:
-        return self.surface.penalty() + _doubt(self.noise_variance, self.believed)
+        # held, its weights stay where they start
+        return stop_gradient(self.freedom) * self.surface.penalty() + _doubt(self.noise_variance, self.believed)
