@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
+import gpcde
 from gpcde.inference.bound import whole
 from gpcde.inference.posterior import Shared, Statistics, VariationalPosterior
 from gpcde.inference.training import Trainer, optimal_posterior
@@ -19,7 +20,8 @@ from gpcde.model.latents import FreeForm, NoLatents
 from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model
-from gpcde.model.prior import StandardNormal
+from gpcde.model.prior import StandardNormal, TiltedNormal
+from gpcde.model.surfaces import Surface
 from gpcde.prediction import predictor as _predictor
 from gpcde.prediction.nodes import Nodes
 from gpcde.prediction.predictor import Mixture, Predictor, make_predictor
@@ -421,3 +423,24 @@ def test_a_warp_moves_the_latents_of_each_point() -> None:
         one = predict(plain, statistics, nothing, h[n], log_weight)
         np.testing.assert_allclose(mixture.mean[n], one.mean[0], rtol=1e-9)
         np.testing.assert_allclose(mixture.variance[n], one.variance[0], rtol=1e-9)
+
+
+def test_two_latents_are_resolved_where_their_prior_is_not_normal() -> None:
+    """A p(w|x) with its weight three standard deviations out, and a sharp density: a finer grid says the same."""
+    rng = np.random.default_rng(0)
+    with gpcde.scope():
+        surface = Surface.create(jax.random.key(0), 1, 2, 1, 1.0)
+        bumps = np.zeros(len(surface.network.biases[-1]))
+        bumps[[0, -1]] = 9.0  # two corners of the plane
+        network = eqx.tree_at(lambda n: n.biases[-1], surface.network, jnp.asarray(bumps))
+        prior = TiltedNormal(eqx.tree_at(lambda s: s.network, surface, network))
+        places = jnp.asarray(rng.uniform(-3, 3, (40, 3)))
+        parts = Concatenate(1), FreeForm.create(2, 5), Identity(2), ConstantNoise.create(0.03), prior
+        model = Model(RBF.create(3), places, *parts)
+        known = 1e4 * np.eye(40), 1e4 * rng.normal(size=(40, 2))  # f is known, and steep
+        posterior = Statistics(*map(jnp.asarray, known))
+        x, y = make_inputs(rng.normal(size=(20, 1))), 0.5 * rng.normal(size=(20, 2))
+        at = [Predictor.create(model, posterior, Nodes.for_model(model, grid=k)).log_density(x, y) for k in (33, 97)]
+        cloud = Predictor.create(model, posterior, Nodes.for_model(model, cloud=1024)).log_density(x, y)
+    np.testing.assert_allclose(at[0], at[1], atol=0.005)
+    assert np.abs(cloud - at[1]).max() >= 0.005

@@ -2,12 +2,13 @@
 
     outputs   latents                                            a step takes
     1         one, free-form on 20 nodes, shifted at random      256 rows
-    2         two, free-form on 9 × 9 nodes, shifted at random   98 rows
-    more      as many as outputs, at most 4, amortised           256 rows
+    2         two, amortised, 10 draws, importance-weighted      256 rows
+    more      as many as outputs, at most 4, amortised as well   256 rows
 
-Free-form latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, and with
-noise and p(w|x) that vary with both x and w; others are bent (`Bend`). Many inputs, and categories, go through A. Few
-rows are helped by priors on lengthscales and noise, and by a linear trend.
+One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, and with
+noise and p(w|x) that vary with both x and w; more are bent (`Bend`). Of two latents, draws near those a row came from
+tell a sharp density better than a grid of as many nodes as can be afforded, which are far apart. Many inputs, and
+categories, go through A. Few rows are helped by priors on lengthscales and noise, and by a linear trend.
 """
 
 import dataclasses
@@ -83,31 +84,31 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     if params["design"] is not None:
         return _plan(_given(params, levels, outputs), params, rows)
     inference, latent_dim = _latents(params["inference"], params["latent_dim"], outputs)
-    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, dense, levels)
+    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, latent_dim, dense, levels)
     mixing = None
     if params["output_dim"] is not None:
         if params["output_dim"] > outputs:
             raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
         mixing = principal_start(z, params["output_dim"])
-    free, none = inference == "free-form", inference == "none"
+    none, varying = inference == "none", _varies(inference, latent_dim)
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or (FIRST_INDUCING if none else _inducing(rows, dense)), rows),
+        inducing=min(params["n_inducing"] or (FIRST_INDUCING if none else _inducing(rows, dense, latent_dim)), rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
         levels=levels,
         mixing=mixing,
-        likelihood="varying" if free else "constant",
-        prior="tilted" if free else "normal",
+        likelihood="varying" if varying else "constant",
+        prior="tilted" if varying else "normal",
         trend="linear",
         beliefs=True,
         expectation="importance" if inference in ("amortised", "gaussian") else "draws",
         draws=10 if inference in ("amortised", "gaussian") else 1,
         points=POINTS.get(latent_dim),
         rule="even",
-        shifted=free,
+        shifted=inference == "free-form",
         trials=1,
         first="lbfgs",
         first_steps=FIRST_STEPS,
@@ -144,10 +145,10 @@ def _looked_at(design: Design) -> tuple[int, bool]:
     return latents.n_points, latents.draw_shape[0] > 0
 
 
-def _inducing(rows: int, dense: int) -> int:
-    """More for more rows and inputs, in multiples of 8, which matrix products like."""
+def _inducing(rows: int, dense: int, latent_dim: int) -> int:
+    """More for more rows, inputs and latents, in multiples of 8, which matrix products like."""
     if rows <= 500:
-        return 24 if dense <= 2 else 32
+        return 64 if latent_dim == 2 else 24 if dense <= 2 else 32
     return 48 if rows <= 1000 and dense <= 2 else 96
 
 
@@ -182,12 +183,17 @@ def _latents(inference: str, latent_dim: int | None, outputs: int) -> tuple[str,
         return "none", 0
     dim = latent_dim or (outputs if outputs <= 2 else 2 if inference == "free-form" else min(outputs, 4))
     if inference == "auto":
-        inference = "free-form" if dim <= 2 else "amortised"
+        inference = "free-form" if dim == 1 else "amortised"
     return inference, dim
 
 
+def _varies(inference: str, latent_dim: int) -> bool:
+    """Whether noise and p(w|x) vary, and x has features: where latents are few, and not each data point's own."""
+    return inference in ("free-form", "amortised") and latent_dim <= 2
+
+
 def _inputs(
-    input_map: str, input_dim: int | None, inference: str, dense: int, levels: tuple[int, ...]
+    input_map: str, input_dim: int | None, inference: str, latent_dim: int, dense: int, levels: tuple[int, ...]
 ) -> tuple[str, int]:
     options = ("auto", "concatenate", "features", "project", "bend", "warp")
     if input_map not in options:
@@ -200,7 +206,7 @@ def _inputs(
     if input_map == "auto":
         plain = "project" if projects else "concatenate"
         featured = "features" if dense or levels else plain
-        input_map = {"none": plain, "free-form": featured}.get(inference, "bend")
+        input_map = featured if _varies(inference, latent_dim) else plain if inference == "none" else "bend"
     if not projects or input_map == "warp":
         return input_map, 0
     width = input_dim or min(dense + sum(min(count - 1, 2) for count in levels), 10)

@@ -19,8 +19,8 @@ from .part import Certain, Part
 from .quadrature import evenly_spaced
 from .surfaces import Surface
 
-POINTS = 41
-"""Nodes a dimension that normalise a prior where it is asked for at draws."""
+POINTS = {1: 41, 2: 17}
+"""Nodes a dimension that normalise a prior of so many latents where it is asked for at draws."""
 
 
 class LatentPrior(Part):
@@ -73,7 +73,7 @@ class TiltedNormal(Certain, LatentPrior):
     surface: Surface
 
     def log_ratio(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
-        nodes, log_weight = evenly_spaced(POINTS, w.shape[-1])
+        nodes, log_weight = evenly_spaced(POINTS[w.shape[-1]], w.shape[-1])
         coefficients = self.surface.coefficients(x)
         everywhere = self.surface.at(coefficients, jnp.asarray(nodes, w.dtype)[None])[..., 0]
         log_total = jax.nn.logsumexp(everywhere + log_weight, axis=1, keepdims=True)

@@ -24,7 +24,7 @@ from ..model.model import Model, kernel_rows
 from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope, wide
-from .nodes import CLOUD, LINE, Nodes
+from .nodes import GRID, LINE, Nodes
 from .predictor import Mixture
 
 PAIRS_AT_ONCE = 2**14
@@ -103,7 +103,7 @@ class Path(eqx.Module):
 
     def nodes(self) -> Nodes:
         """Which latents the densities are mixtures over: without the spread of f they are narrower, so more of them."""
-        return Nodes.for_model(self.model, 4 * LINE - 3, 2 * CLOUD, uncertain=False)
+        return Nodes.for_model(self.model, 4 * LINE - 3, 3 * GRID // 2, uncertain=False)
 
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
