@@ -442,5 +442,5 @@ def test_two_latents_are_resolved_where_their_prior_is_not_normal() -> None:
         x, y = make_inputs(rng.normal(size=(20, 1))), 0.5 * rng.normal(size=(20, 2))
         at = [Predictor.create(model, posterior, Nodes.for_model(model, grid=k)).log_density(x, y) for k in (33, 97)]
         cloud = Predictor.create(model, posterior, Nodes.for_model(model, cloud=1024)).log_density(x, y)
-    np.testing.assert_allclose(at[0], at[1], atol=0.005)
-    assert np.abs(cloud - at[1]).max() >= 0.005
+    assert np.abs(at[0] - at[1]).mean() < 0.001
+    assert np.abs(cloud - at[1]).mean() > 0.01
