@@ -261,6 +261,37 @@ settings = {"inference": "none", "n_inducing": 8, "tol": 0.0, "random_state": 0,
 GPCDE(**settings, checkpoint=sys.argv[2]).fit(X, Y)
 """
 
+WITHIN = """
+import os, signal, sys
+rename, times = os.replace, []
+
+def die(source, target):
+    if str(target) == sys.argv[4]:
+        times.append(target)
+        if len(times) == 3:
+            if sys.argv[4] == sys.argv[2]:
+                os.truncate(source, os.path.getsize(source) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+
+os.replace = die
+"""
+
+
+def test_a_process_that_dies_within_a_write_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    """While the one before is kept, and when half of the last is written."""
+    path, data, steps = tmp_path / "checkpoint", tmp_path / "data.npz", [0]
+    np.savez(data, X, Y)
+    for target in (f"{path}.before", str(path)):
+        command = [sys.executable, "-c", WITHIN + KILLED, str(data), str(path), "600", target]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        steps.append(int(gpcde.load(path).state_.step))
+    assert steps == [0, 150, 250]
+    assert len(list(tmp_path.glob(".gpcde-*.part"))) == 2
+    settings: dict[str, Any] = {"max_steps": 600, "tol": 0.0}
+    assert_same_model(quick(**settings, checkpoint=path).fit(X, Y), quick(**settings).fit(X, Y))
+
 
 @pytest.mark.parametrize("moments", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_process_loses_nothing_that_was_saved(moments: int, tmp_path: Path) -> None:

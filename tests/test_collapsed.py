@@ -67,6 +67,15 @@ def test_its_maximum_is_above_what_many_steps_of_adam_reach() -> None:
     assert int(best.step) == 0
 
 
+def test_a_bound_that_none_can_have_is_not_believed() -> None:
+    """With a trend of variance e⁷⁰ rounding once made it 1e14 nats a row, and a line search went there."""
+    trainer, state, batch = begin(jitter=1e-6)
+    wild = eqx.tree_at(lambda s: s.model.trend.log_variance, state, on_device(np.asarray(70.0)))
+    assert float(collapsed_bound(trainer, KEY, wild, batch)[0]) == -np.inf
+    sure = dataclasses.replace(state.model, likelihood=ConstantNoise.create(1e-6))
+    assert np.isfinite(collapsed_bound(trainer, KEY, trainer.init(sure), batch)[0])
+
+
 def test_a_model_that_cannot_be_computed_is_turned_back_from() -> None:
     """A first model at which nothing is finite stays as it is: training then says what is wrong."""
     trainer, state, batch = begin()

@@ -1,17 +1,22 @@
 """What the documents show runs, and what their tables say is so."""
 
+import ast
 import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 
 import gpcde
 from gpcde import cli
+from gpcde.cli.fitting import fit
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,3 +95,60 @@ def test_the_tables_are_what_the_code_chooses() -> None:
 
 def test_the_citation_is_of_this_version() -> None:
     assert f"\nversion: {gpcde.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+class Parts:
+    """A frame in parts, as Dask and Spark have them: what they are given goes to a worker, who answers part by part."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def _parts(self) -> list[pd.DataFrame]:
+        return [self.frame.iloc[i : i + 20] for i in range(0, len(self.frame), 20)]
+
+    def map_partitions(self, function: Any, meta: Any) -> pd.Series:
+        sent = cloudpickle.loads(cloudpickle.dumps(function))
+        return pd.concat([sent(part) for part in self._parts()]).astype(meta[1])
+
+    def mapInPandas(self, function: Any, schema: str) -> pd.DataFrame:
+        sent = cloudpickle.loads(cloudpickle.dumps(function))
+        found = pd.concat(sent(iter(self._parts())))
+        columns = dict(column.split() for column in schema.split(", "))
+        assert list(columns) == list(found)
+        return found.astype({name: {"double": float, "string": str}[kind] for name, kind in columns.items()})
+
+
+def test_a_frame_in_parts_is_answered_as_the_page_says() -> None:
+    """Each expression of the page gives the means of the whole; the second was tried with Spark too."""
+    (code,) = re.findall(r"```py\n(.*?mapInPandas.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"km": rng.uniform(1, 9, 50), "town": rng.choice(["north", "south"], 50)})
+    frame["minutes"] = 2 * frame["km"] + rng.standard_normal(50)
+    model = gpcde.LinearGaussian().fit(frame[["km", "town"]], frame["minutes"])
+    space = {"frame": Parts(frame), "spark_frame": Parts(frame), "model": model, "pandas": pd}
+    by_dask, function, by_spark = ast.parse(code).body
+    answer = eval(compile(ast.Expression(by_dask.value), "", "eval"), space)
+    exec(compile(ast.Module([function], []), "", "exec"), space)
+    table = eval(compile(ast.Expression(by_spark.value), "", "eval"), space)
+    expected = model.predict(frame[["km", "town"]])
+    np.testing.assert_array_equal(answer, expected)
+    np.testing.assert_array_equal(table["mean"], expected)
+
+
+def test_the_job_for_kubernetes_has_what_jax_asks_of_one(tmp_path: Path) -> None:
+    """Pods find the first by the service's name, and their number by the job's index."""
+    yaml = pytest.importorskip("yaml")
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
+    service, job = yaml.safe_load_all(text)
+    assert (service["kind"], job["kind"]) == ("Service", "Job")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["parallelism"] == job["spec"]["completions"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    program, *words = container["command"]
+    assert program == "gpcde"
+    (tmp_path / "trips").mkdir()
+    asked = fit.make_context("gpcde fit", [word.replace("/shared", str(tmp_path)) for word in words[1:]])
+    assert (asked.params["processes"], asked.params["target"]) == ("auto", ("minutes",))

@@ -1,5 +1,6 @@
 """Files and tables from strangers: 2,000 mutants (`python tests/fuzz.py` makes more), and what hypothesis thinks of."""
 
+import io
 import json
 import random
 import struct
@@ -8,6 +9,7 @@ import sys
 import time
 import tracemalloc
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import fuzz
 import gpcde
 from fuzz import File
 from gpcde import ConditionalKDE, FileError, LinearGaussian, ParquetRows, Stacked
+from gpcde.cli import frames
 from gpcde.estimators.streaming import look_over
 from gpcde.runtime.files import read, write
 from small import fitted, rows
@@ -38,8 +41,10 @@ def test_mutants_are_refused_or_answer_and_run_nothing() -> None:
     assert not done.returncode, done.stderr
     found = json.loads(done.stdout)
     assert sum(found.values()) == 2000
-    assert found["refused"] > 1500
-    assert found["answers"] > 20
+    assert sum(count for what, count in found.items() if what.endswith("refused")) > 1500
+    assert found["model answers"] > 20
+    assert found["checkpoints answers"] > 20
+    assert found["tables learnt from"] > 2
 
 
 @QUIETLY
@@ -105,6 +110,44 @@ def test_mutants_of_a_parquet_file_are_learnt_from_or_refused_with_a_reason(tmp_
             except ValueError:  # as a StreamError is
                 refused += 1
     assert refused > 100
+
+
+def spoiled_arrow() -> bytes:
+    """Text whose first end lies far outside of what there is."""
+    ends, text = pa.py_buffer(np.array([0, 10**8, 3], np.int32)), pa.py_buffer(b"abc")
+    towns, file = pa.Array.from_buffers(pa.string(), 2, [None, ends, text]), io.BytesIO()
+    table = pa.table({"town": towns, "y": [0.0, 1.0]})
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def spoiled_npz(content: bytes, deflated: bool) -> bytes:
+    """An array of no bytes, or of bytes that cannot be unpacked."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        info = zipfile.ZipInfo("y.npy")
+        archive.writestr(info, content)
+    packed = bytearray(file.getvalue())
+    for mark, place in ((b"PK\3\4", 8), (b"PK\1\2", 10)) if deflated else ():
+        packed[packed.index(mark) + place] = zipfile.ZIP_DEFLATED
+    return bytes(packed)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.arrow", spoiled_arrow()),
+        ("rows.npz", spoiled_npz(b"", deflated=False)),
+        ("rows.npz", spoiled_npz(b"\xff" * 8, deflated=True)),
+    ],
+    ids=["text that ends elsewhere", "an array of nothing", "an array that cannot be unpacked"],
+)
+def test_a_spoiled_table_is_refused_by_its_name(name: str, content: bytes, tmp_path: Path) -> None:
+    """The first of these once ended the process."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name} cannot be read as (arrow|npz): \S"):
+        frames.read(str(tmp_path / name))
 
 
 # what is asked of a file before anything is made of it
@@ -191,6 +234,33 @@ def test_numbers_that_cannot_be_are_refused_part_by_part(
     file.arrays[place].reshape(-1)[0] = number
     (tmp_path / "model").write_bytes(file.sealed())
     with pytest.raises(FileError, match=message):
+        gpcde.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ("adam.count", lambda a: a[None]),
+        ("adam.mu.0.inducing_points", lambda a: a.astype(np.float32)),
+        ("adam.nu.0.inducing_points", lambda a: a[1:]),
+        ("step", lambda a: a.astype(np.int64)),
+        ("caution", lambda a: a.astype(np.float32)),
+        ("posterior.G", lambda a: a.astype(np.float32)),
+    ],
+)
+def test_what_training_keeps_is_refused_where_a_step_would_make_something_else_of_it(
+    place: str, change: Any, tmp_path: Path
+) -> None:
+    """A fit that goes on from such a checkpoint would fail within JAX."""
+    fitted("none")[0].save(tmp_path / "model")
+    file = File(tmp_path / "model")
+    name = f".learnt.state_.{place}"
+    file.arrays[name] = changed = change(file.arrays[name])
+    for tree, key in fuzz._places(file.description, []):
+        if key == "array" and tree[key] == name:
+            tree.update(shape=list(changed.shape), dtype=str(changed.dtype))
+    (tmp_path / "model").write_bytes(file.sealed())
+    with pytest.raises(FileError, match="or what else training keeps beside it|sums that need 64 bits"):
         gpcde.load(tmp_path / "model")
 
 

@@ -169,6 +169,25 @@ def test_processes_that_read_a_part_each_give_the_model_of_one(tmp_path: Path, c
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8), model.state_, expected.state_)
 
 
+@pytest.mark.slow
+def test_processes_that_slurm_starts_find_each_other(tmp_path: Path, data: str) -> None:
+    """By what it tells each of them, here on one node; the model is that of one process."""
+    out = tmp_path / "model.gpcde"
+    command = [sys.executable, "-m", "gpcde", *words(data, "--processes", "auto", "--out", str(out))]
+    told = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+    env = {**os.environ, **told, "PYTHONPATH": SOURCE, "NPROC": "1"}
+    started = [
+        subprocess.Popen(command, env={**env, "SLURM_PROCID": place, "SLURM_LOCALID": place}, stderr=subprocess.PIPE)
+        for place in "01"
+    ]
+    said = [process.communicate(timeout=300)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert ["100 steps, bound" in text for text in said] == [True, False]
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    expected = GP(**SETTINGS, random_state=0).fit(frame, pd.DataFrame({"y": Y}))
+    np.testing.assert_allclose(load(out).score(frame, Y), expected.score(frame, Y), rtol=1e-8)
+
+
 def test_a_death_ends_the_others_and_one_process_goes_on_from_the_checkpoint(tmp_path: Path, data: str) -> None:
     """The first, which is left, saves what was learnt; the command goes on from there without the second."""
     (tmp_path / "sitecustomize.py").write_text(DEATH)

@@ -25,6 +25,9 @@ from .training import State, Trainer
 PRECISION = 1e-6
 """A relative gain of the bound below which a maximum is reached."""
 
+SLACK = 1e-3
+"""Nats a row by which rounding may pass what no bound can."""
+
 WORSE = 1e6
 """What a bound a row that is not finite counts as, so that a line search turns back."""
 
@@ -33,13 +36,20 @@ WORSE = 1e6
 def collapsed_bound(
     trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch
 ) -> tuple[Float[Array, ""], Model, State]:
-    """The bound a row, its derivative by the model, and the state at the optimal q(u)."""
+    """The bound a row, its derivative by the model, and the state at the optimal q(u).
+
+    No density of y is higher than that of the noise at its own mean, and no KL is negative. A bound beyond that is
+    rounding, which L-BFGS would climb for ever: it is minus infinity.
+    """
     draws = draw(key, state.model, batch.y.shape[0])
     _, gradients = trainer.gradients(draws, state, batch)
     posterior = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
     state = eqx.tree_at(lambda s: s.posterior, state, posterior)
     terms, gradients = trainer.gradients(draws, state, batch)
-    return terms.bound / trainer.n_data, jax.tree.map(lambda g: g / trainer.n_data, gradients.learnt[0]), state
+    highest = -0.5 * batch.y.shape[1] * jnp.log(2 * jnp.pi * state.model.noise_variance)
+    sound = (terms.data / trainer.n_data <= highest + SLACK) & (terms.kl_u / trainer.n_data >= -SLACK)
+    bound = jnp.where(sound, terms.bound, -jnp.inf)
+    return bound / trainer.n_data, jax.tree.map(lambda g: g / trainer.n_data, gradients.learnt[0]), state
 
 
 @scope()

@@ -289,6 +289,8 @@ class Statistics(VariationalPosterior):
 
     def check_values(self) -> None:
         super().check_values()
+        if not self.G.dtype == self.H.dtype == np.float64:
+            raise ValueError("Statistics are sums that need 64 bits")
         G = np.asarray(self.G)
         if not np.allclose(G, G.T, rtol=1e-6, atol=1e-6 * np.abs(G).max(initial=0)):
             raise ValueError("Statistics.G is no sum of squares: it is not symmetric")

@@ -105,9 +105,9 @@ class State(Stored):
         check_fields(self, "adam")
         check_positive(self, "step", least=0)
         check_positive(self, "caution")
-        trained = jax.tree.map(jnp.shape, (self.model, self.posterior.trained()))
-        if not all(jax.tree.map(jnp.shape, moments) == trained for moments in (self.adam.mu, self.adam.nu)):
-            raise ValueError("Adam's moments do not fit the model")
+        begun = jax.eval_shape(_begun, self.model, self.posterior, None if self.local is None else self.local.value)
+        if _types(self) != _types(begun):
+            raise ValueError("Adam's moments do not fit the model, or what else training keeps beside it")
         if not all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(self.adam)):
             raise ValueError("Adam's moments hold NaN or infinity")
         if (0 if self.local is None else self.local.value.shape[1]) != self.model.latents.local_dim:
@@ -133,8 +133,12 @@ class Gradients(NamedTuple):
     coefficients: Coefficients | None
 
 
-@compiled
-def _fresh(model: Model, posterior: VariationalPosterior, local: Float[Array, "N p"] | None) -> State:
+def _types(state: State) -> Any:
+    """Shape and type of all its arrays."""
+    return jax.tree.structure(state), [(a.shape, a.dtype) for a in jax.tree.leaves(state)]
+
+
+def _begun(model: Model, posterior: VariationalPosterior, local: Float[Array, "N p"] | None) -> State:
     kept = None
     if local is not None:
         zeros = jnp.zeros_like(local)
@@ -143,6 +147,9 @@ def _fresh(model: Model, posterior: VariationalPosterior, local: Float[Array, "N
     state = State(jnp.zeros((), jnp.int32), model, posterior, adam, kept, jnp.ones(()))
     # weakly typed scalars would turn strong in the first chunk, and the second compile anew
     return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), state)
+
+
+_fresh = compiled(_begun)
 
 
 class Trainer(eqx.Module):
