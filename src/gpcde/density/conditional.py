@@ -198,9 +198,9 @@ class ConditionalDensity:
         assert self._shape is not None
         return self._shape[0]
 
-    def _grid_size(self) -> int:
-        """About how many points of a line are looked at for its mode and regions."""
-        return max(17 * self._n_components(), 1025)
+    def _line_work(self) -> int:
+        """How many numbers for each component are needed at once to look through a line."""
+        return 4 * max(17, 1025 // self._n_components())
 
     def _blocks(self, work: int = 1) -> Iterator[tuple[slice, Components]]:
         """Blocks of rows, small enough for `work` numbers for every component of a row."""
@@ -394,7 +394,7 @@ class ConditionalDensity:
                 threshold[rows] = sampled_threshold(c, self._transform, level)
             return Region(self, level, threshold, None)
         found: list[np.ndarray] = []
-        for rows, c in self._blocks(self._grid_size()):
+        for rows, c in self._blocks(self._line_work()):
             threshold[rows], some = intervals(c, self._transform, level)
             found += some
         return Region(self, level, threshold, found)
@@ -417,7 +417,7 @@ class ConditionalDensity:
         """Where the joint density is highest, of shape (n,) or (n, D)."""
         z = np.empty((len(self), self.n_outputs))
         on_a_line = self._row_size() == self._n_components()
-        for rows, c in self._blocks(self._grid_size() if on_a_line else self._n_components()):
+        for rows, c in self._blocks(self._line_work() if on_a_line else self._n_components()):
             z[rows] = modes(c, self._transform)
         return self._shaped(self._transform.from_standard(z))
 
