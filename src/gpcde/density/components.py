@@ -16,6 +16,15 @@ from ..model.gaussians import LOG_2PI
 from .roots import rising_roots
 
 
+def log_sum_exp(a: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
+    """log sum_k exp(a_nk), where no a is infinite or NaN but some may be -inf."""
+    top = a.max(-1, keepdims=True)
+    top[np.isneginf(top)] = 0.0
+    shares = np.exp(a - top)
+    with np.errstate(divide="ignore"):
+        return top[..., 0] + np.log(shares.sum(-1))
+
+
 class Components(NamedTuple):
     """Mixtures of some rows; `mean` is in the coordinates of the basis, `outside` the variance beyond it."""
 
@@ -55,13 +64,13 @@ class Components(NamedTuple):
 
     def log_pdf(self, z: Float[np.ndarray, "n g D"]) -> Float[np.ndarray, "n g"]:
         """log p_n at g points of each row."""
-        return logsumexp(self.log_joint(z), axis=2)
+        return log_sum_exp(self.log_joint(z))
 
     def log_joint(self, z: Float[np.ndarray, "n g D"]) -> Float[np.ndarray, "n g k"]:
         """log π_nk N(z | ·)."""
         inside = z[:, :, None] if self.basis is None else (z[:, :, None, None] @ self.basis[:, None])[:, :, :, 0]
         variance = np.broadcast_to(self.variance, self.mean.shape)
-        total = np.log(variance).sum(2)[:, None] + self.n_outputs * LOG_2PI
+        total = np.broadcast_to(np.log(self.variance), self.mean.shape).sum(2)[:, None] + self.n_outputs * LOG_2PI
         for j in range(self.mean.shape[2]):  # one coordinate at a time: nothing of size n g k L
             total = total + (inside[..., j] - self.mean[:, None, :, j]) ** 2 / variance[:, None, :, j]
         left = self.n_outputs - self.mean.shape[2]

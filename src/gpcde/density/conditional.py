@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 from ..model.inputs import AnyArray, Numbers
 from ..runtime.memory import require_memory
-from .components import Components, Univariate, mixed
+from .components import Components, Univariate, log_sum_exp, mixed
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
 
@@ -51,12 +51,12 @@ class Source(NamedTuple):
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
             logs = [one.log_pdf(rows, z) for one in sources if one.log_pdf is not None]
-            return logsumexp(logs, b=weights[:, None], axis=0)
+            return log_sum_exp(np.stack(logs, axis=1) + np.log(weights))
 
         return cls(components, log_pdf)
 
 
-NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**22, 2**22, 64
+NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**20, 2**22, 64
 """How many numbers a block may take at once, how many a density keeps rather than compute them again, and how many
 rows it looks at first, to learn how many numbers a row is."""
 
@@ -200,7 +200,7 @@ class ConditionalDensity:
 
     def _line_work(self) -> int:
         """How many numbers for each component are needed at once to look through a line."""
-        return 4 * max(17, 1025 // self._n_components())
+        return max(17, 1025 // self._n_components())
 
     def _blocks(self, work: int = 1) -> Iterator[tuple[slice, Components]]:
         """Blocks of rows, small enough for `work` numbers for every component of a row."""
