@@ -197,6 +197,19 @@ def test_crps_of_one_component_is_the_known_formula() -> None:
     np.testing.assert_allclose(u.crps(5 + 0.3 * a), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("narrow", [0.02, 0.3])
+def test_the_mean_difference_is_the_sum_over_all_pairs(narrow: float) -> None:
+    """By points of a line where all components are wide, by pairs where one is narrow."""
+    rng = np.random.default_rng(3)
+    mean, std = rng.normal(size=(2, 60)), rng.uniform(narrow, 0.6, size=(2, 60))
+    std[:, 0] = narrow
+    u = Univariate(rng.dirichlet(np.ones(60), 2), mean, std)
+    for n, got in enumerate(u.mean_difference()):
+        gap, spread = mean[n][:, None] - mean[n], np.sqrt(std[n][:, None] ** 2 + std[n] ** 2)
+        folded = gap * (1 - 2 * norm.cdf(-gap / spread)) + 2 * spread * norm.pdf(gap / spread)
+        np.testing.assert_allclose(got, u.weight[n] @ folded @ u.weight[n], rtol=1e-13)
+
+
 def test_far_tails_are_finite_and_right() -> None:
     """A million standard deviations away only the widest component is left."""
     c = Components(np.log([[0.3, 0.7]]), np.array([[[0.0], [1.0]]]), np.array([[[1.0], [0.25]]]))

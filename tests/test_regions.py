@@ -159,6 +159,43 @@ def test_close_modes_part_where_they_should(gap: float, level: float, count: int
         np.testing.assert_allclose(heights[0], heights[1], rtol=1e-9)
 
 
+@pytest.mark.parametrize("less", [1e-4, 1e-7, -1e-4, -1e-7])
+@pytest.mark.parametrize("place", [0.0, 0.123])
+def test_a_region_parts_at_the_floor_of_a_valley(place: float, less: float) -> None:
+    """The threshold that the valley between two modes just reaches, a little higher or lower: two intervals or one."""
+    density = line([0.5, 0.5], [place - 1.3, place + 1.3], [1.0, 1.0])
+    floor = norm.pdf(1.3)
+
+    def above(y: float) -> float:
+        return float(norm.pdf(y - 1.3) + norm.pdf(y + 1.3)) / 2 - floor
+
+    outer = brentq(above, 1.3, 9)
+    level = norm.cdf(outer - 1.3) + norm.cdf(outer + 1.3) - 1 - less
+    ends = density.hdr(level)[0]
+    assert len(ends) == (2 if less > 0 else 1)
+    mass = np.diff([[density.cdf(y)[0] for y in pair] for pair in ends]).sum()
+    np.testing.assert_allclose(mass, level, atol=1e-11)
+
+
+def test_regions_and_modes_of_many_components_are_those_of_a_fine_grid() -> None:
+    """Rows of 150 components of all widths: the mass above the threshold, and the highest point, on 100,000 points."""
+    rng = np.random.default_rng(0)
+    std = np.exp(rng.uniform(-3, 0, size=(5, 150, 1)))
+    c = Components(np.log(rng.dirichlet(np.full(150, 0.3), 5)), 2 * rng.normal(size=(5, 150, 1)), std**2)
+    density = ConditionalDensity(c, OutputTransform.identity(1), flat=True)
+    region, mode = density.hdr(0.8), density.mode()
+    grid = np.linspace(-12, 12, 100_001)
+    heights = density.pdf_grid(grid)
+    step = grid[1] - grid[0]
+    inside = heights >= np.exp(region.log_threshold)[:, None]
+    np.testing.assert_allclose((heights * inside).sum(1) * step, 0.8, atol=1e-4)
+    assert (heights.max(1) <= density.pdf(mode) * (1 + 1e-12)).all()
+    np.testing.assert_allclose(grid[heights.argmax(1)], mode, atol=step)
+    begins = [grid[1:][~row[:-1] & row[1:]] for row in inside]
+    for n, expected in enumerate(begins):
+        np.testing.assert_allclose(region[n][:, 0], expected, atol=step)
+
+
 def test_rows_keep_their_own_number_of_intervals() -> None:
     mean = np.array([[[0.0], [0.0]], [[-5.0], [5.0]], [[1.0], [1.0]]])
     c = Components(np.log([[0.5, 0.5]]), mean, np.ones((1, 1, 1)))

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 from ..model.inputs import AnyArray, Numbers
 from ..runtime.memory import require_memory
-from .components import Components, Univariate, mixed
+from .components import Components, Univariate, log_sum_exp, mixed
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
 
@@ -51,12 +51,12 @@ class Source(NamedTuple):
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
             logs = [one.log_pdf(rows, z) for one in sources if one.log_pdf is not None]
-            return logsumexp(logs, b=weights[:, None], axis=0)
+            return log_sum_exp(np.stack(logs, axis=1) + np.log(weights))
 
         return cls(components, log_pdf)
 
 
-NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**22, 2**22, 64
+NUMBERS_AT_ONCE, KEPT, FIRST_ROWS = 2**20, 2**22, 64
 """How many numbers a block may take at once, how many a density keeps rather than compute them again, and how many
 rows it looks at first, to learn how many numbers a row is."""
 
@@ -198,9 +198,9 @@ class ConditionalDensity:
         assert self._shape is not None
         return self._shape[0]
 
-    def _grid_size(self) -> int:
-        """About how many points of a line are looked at for its mode and regions."""
-        return max(17 * self._n_components(), 1025)
+    def _line_work(self) -> int:
+        """How many numbers for each component are needed at once to look through a line."""
+        return max(17, 1025 // self._n_components())
 
     def _blocks(self, work: int = 1) -> Iterator[tuple[slice, Components]]:
         """Blocks of rows, small enough for `work` numbers for every component of a row."""
@@ -394,7 +394,7 @@ class ConditionalDensity:
                 threshold[rows] = sampled_threshold(c, self._transform, level)
             return Region(self, level, threshold, None)
         found: list[np.ndarray] = []
-        for rows, c in self._blocks(self._grid_size()):
+        for rows, c in self._blocks(self._line_work()):
             threshold[rows], some = intervals(c, self._transform, level)
             found += some
         return Region(self, level, threshold, found)
@@ -417,7 +417,7 @@ class ConditionalDensity:
         """Where the joint density is highest, of shape (n,) or (n, D)."""
         z = np.empty((len(self), self.n_outputs))
         on_a_line = self._row_size() == self._n_components()
-        for rows, c in self._blocks(self._grid_size() if on_a_line else self._n_components()):
+        for rows, c in self._blocks(self._line_work() if on_a_line else self._n_components()):
             z[rows] = modes(c, self._transform)
         return self._shaped(self._transform.from_standard(z))
 

@@ -7,7 +7,7 @@
 Of one output every local maximum is found, where the slope of the log density falls through zero.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from scipy.special import ndtri, softmax
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import Numbers
 from .components import Components, Univariate
+from .roots import rising_roots
 from .transforms import OutputTransform
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 CLOSE = 0.3
 """How far apart points need to be where a density is looked through, in standard deviations of its components."""
+
+AT_ONCE = 2**15
+"""How many pairs of points and components are looked at together: few enough to stay in the processor's cache."""
 
 
 class Region:
@@ -111,9 +115,8 @@ def modes(c: Components, transform: OutputTransform, rounds: int = 500) -> Float
         plain = OutputTransform.identity(c.mean.shape[2])
         return modes(inner, plain, rounds) @ c.basis[0, 0].T
     if c.n_outputs == 1:
-        line = Line.of(c, transform)
-        places, height = _with_summits(line)
-        return np.take_along_axis(places, height.argmax(1)[:, None], axis=1)
+        seen = Sight.of(Line.of(c, transform))
+        return np.take_along_axis(seen.turn, seen.top.argmax(1)[:, None], axis=1)
     places = c.mean if c.basis is None else (c.basis @ c.mean[..., None])[..., 0]
     places = np.take_along_axis(places, _best(c, transform, places, 64), axis=1)
     climbed = _climb(c, transform, places, 5)
@@ -172,46 +175,38 @@ def _fixed_point(c: Components, transform: OutputTransform, z: Float[np.ndarray,
 
 
 def intervals(
-    c: Components, transform: OutputTransform, level: float, rounds: int = 40
+    c: Components, transform: OutputTransform, level: float
 ) -> tuple[Float[np.ndarray, " n"], list[Float[np.ndarray, "_ 2"]]]:
     """Log thresholds and intervals of one output, in the user's units.
 
-    A grid that holds every local maximum tells between which of its points a region begins or ends. Its mass is a
-    difference of exact cdf values there, and the threshold is found by Newton's steps inside a bracket.
+    Between two turning points of a density a region begins or ends at most once, as the threshold says. Its mass is a
+    difference of exact cdf values there, and falls as the threshold rises.
     """
     line = Line.of(c, transform)
-    grid, height = _with_summits(line)
-    threshold = _threshold(height, grid, transform, level)
-    low, high = height.max(1) - 745, height.max(1)
-    found = [np.empty((0, 2))] * len(grid)
-    some = np.arange(len(grid))  # those not yet found
-    for _ in range(rounds):
-        part, at = line.take(some), threshold[some]
-        ends, sign = _ends(part, grid[some], height[some], at)
+    seen = Sight.of(line)
+    found = [np.empty((0, 2))] * c.n_rows
+
+    def missing(some: Int[np.ndarray, " m"], threshold: Float[np.ndarray, " m"]) -> tuple[np.ndarray, np.ndarray]:
+        ends, sign = _ends(line, seen, some, threshold)
         y = transform.from_standard(ends[..., None])[..., 0]
         for row, places, keep in zip(some, y, sign != 0, strict=True):
             found[row] = places[keep].reshape(-1, 2)
-        missing = level - (sign * part.mixture.cdf(ends)).sum(1)
-        low[some], high[some] = np.where(missing > 0, low[some], at), np.where(missing > 0, at, high[some])
+        density = np.exp(threshold[:, None] + transform.log_slope(ends[..., None])[..., 0])
         # d mass / d log t = -sum_ends q(z) / |d log p / dz|
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            steepness = np.abs(part.profile(ends)[1])
-            ahead = at - missing / np.where(sign, part.mixture.pdf(ends) / steepness, 0.0).sum(1)
-        inside = (ahead > low[some]) & (ahead < high[some])
-        ahead = np.where(inside, ahead, 0.5 * (low[some] + high[some]))
-        far = np.abs(missing) > 1e-12
-        some = some[far]
-        if not len(some):
-            break
-        threshold[some] = ahead[far]
-    return threshold, found
+            steepness = np.abs(line.profile(some, ends)[1])
+            slope = np.where(sign, density / steepness, 0.0).sum(1)
+        return level - (sign * line.mixture.take(some).cdf(ends)).sum(1), slope
+
+    top = seen.top.max(1)
+    return rising_roots(missing, top - 745, top, _threshold(seen, transform, level), enough=1e-12), found
 
 
 class Line(NamedTuple):
     """Mixtures of one output in standard units, and the transform to the user's, in whose units heights are told."""
 
     mixture: Univariate
-    log_weight: Float[np.ndarray, "n k"]
+    log_height: Float[np.ndarray, "n k"]
     transform: OutputTransform
 
     @classmethod
@@ -220,100 +215,154 @@ class Line(NamedTuple):
         with np.errstate(divide="ignore"):
             return cls(one, np.log(np.broadcast_to(one.weight, one.mean.shape)) - np.log(one.std), transform)
 
-    def take(self, rows: Int[np.ndarray, " b"]) -> "Line":
-        one = self.mixture
-        weight = np.broadcast_to(one.weight, one.mean.shape)[rows]
-        return Line(Univariate(weight, one.mean[rows], one.std[rows]), self.log_weight[rows], self.transform)
+    def profile(
+        self, rows: Int[np.ndarray, " m"], z: Float[np.ndarray, "m g"]
+    ) -> tuple[Float[np.ndarray, "m g"], Float[np.ndarray, "m g"]]:
+        """log p(y|x) and its derivative by z, at points of these rows."""
+        height, slope = np.empty((2, *z.shape))
+        for block, height[block], share, total, pull in self._pulls(rows, z):
+            slope[block] = -np.vecdot(share, pull) / total
+        return self._outside(z, height, slope)
 
-    def profile(self, z: Float[np.ndarray, "n g"]) -> tuple[Float[np.ndarray, "n g"], Float[np.ndarray, "n g"]]:
-        """log p(y|x) and its derivative by z."""
-        precision = 1 / self.mixture.std[:, None]
-        scaled = (z[..., None] - self.mixture.mean[:, None]) * precision
-        share = -0.5 * scaled**2
-        share += self.log_weight[:, None]
-        top = share.max(2, keepdims=True)
-        share -= top
-        np.exp(share, out=share)
-        total = share.sum(2)
-        pull = np.einsum("ngk,ngk,nk->ng", share, scaled, precision[:, 0]) / total
-        height = top[..., 0] + np.log(total) - 0.5 * LOG_2PI - self.transform.log_slope(z[..., None])[..., 0]
-        return height, -pull - self.transform.log_slope_derivative(z[..., None])[..., 0]
+    def glance(
+        self, rows: Int[np.ndarray, " m"], z: Float[np.ndarray, "m g"]
+    ) -> tuple[Float[np.ndarray, "m g"], Float[np.ndarray, "m g"]]:
+        """`profile` in single precision, and in double where that could not tell whether it goes up or down."""
+        height, slope, doubt = np.empty((3, *z.shape))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for block, height[block], share, total, pull in self._pulls(rows, z, np.float32):
+                slope[block] = -np.vecdot(share, pull) / total
+                doubt[block] = 1e-3 * np.vecdot(share, np.abs(pull, out=pull)) / total
+        height, slope = self._outside(z, height, slope)
+        row, column = np.nonzero(~(np.abs(slope) > doubt))
+        exact = self.profile(rows[row], z[row, column, None])
+        height[row, column], slope[row, column] = (a[:, 0] for a in exact)
+        return height, slope
 
-    def root(
-        self,
-        function: Callable[["Line", np.ndarray, np.ndarray], np.ndarray],
-        rows: Int[np.ndarray, " m"],
-        low: Float[np.ndarray, " m"],
-        high: Float[np.ndarray, " m"],
-    ) -> Float[np.ndarray, " m"]:
-        """Where a function of (line, rows, z) is zero, between two points of these rows where its sign differs."""
-        from scipy.optimize.elementwise import find_root
+    def bend(self, rows: Int[np.ndarray, " m"], z: Float[np.ndarray, " m"]) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the second derivative of log p(y|x) by z, at a point of each of these rows."""
+        first, second = np.empty((2, len(z), 1))
+        points = z[:, None]
+        for block, _, share, total, pull in self._pulls(rows, points):
+            share /= total[..., None]
+            first[block] = -np.vecdot(share, pull)
+            apart = pull + first[block][..., None]
+            second[block] = np.vecdot(share, apart**2) - np.vecdot(share, self.mixture.std[rows[block], None] ** -2.0)
+        first -= self.transform.log_slope_derivative(points)
+        second -= self.transform.log_slope_bend(points)
+        return first[:, 0], second[:, 0]
 
-        def of_rows(z: np.ndarray, number: np.ndarray) -> np.ndarray:
-            return function(self.take(number), number, z)
+    def _outside(self, z: np.ndarray, height: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log densities and their derivatives, from those in standard units."""
+        t, points = self.transform, z[..., None]
+        return height - t.log_slope(points)[..., 0], slope - t.log_slope_derivative(points)[..., 0]
 
-        return find_root(of_rows, (low, high), args=(rows,), tolerances={"xatol": 0, "xrtol": 1e-15}).x
+    def _pulls(
+        self, rows: Int[np.ndarray, " m"], z: Float[np.ndarray, "m g"], dtype: type = np.float64
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Block by block: log densities in standard units; shares of components, their sum, pulls (z - m_k) / σ_k²."""
+        size = max(1, AT_ONCE // max(1, z.shape[1] * self.log_height.shape[1]))
+        for begin in range(0, len(z), size):
+            block = slice(begin, begin + size)
+            some = rows[block]
+            precision = 1 / self.mixture.std[some, None]
+            pull = z[block, :, None] - self.mixture.mean[some, None]
+            pull = np.multiply(pull, precision, out=np.empty(pull.shape, dtype), casting="same_kind")
+            share = pull * pull
+            share *= -0.5
+            share += self.log_height[some, None].astype(dtype, copy=False)
+            top = share.max(2, keepdims=True)
+            share -= top
+            np.exp(share, out=share)
+            total = share.sum(2)
+            pull *= precision.astype(dtype, copy=False)
+            yield block, top[..., 0] + np.log(total) - 0.5 * LOG_2PI, share, total, pull
+
+
+class Sight(NamedTuple):
+    """A density looked through: a grid with log densities to single precision, and the ends and all turning points.
+
+    Those of a row are in order; rows with fewer turning points than others end with the grid's last point, repeated.
+    """
+
+    grid: Float[np.ndarray, "n g"]
+    height: Float[np.ndarray, "n g"]
+    turn: Float[np.ndarray, "n s"]
+    top: Float[np.ndarray, "n s"]
+
+    @classmethod
+    def of(cls, line: Line) -> "Sight":
+        """Where the slope is zero, between points of the grid where its sign differs."""
+        grid = _grid(line.mixture)
+        rows = np.arange(len(grid))
+        height, slope = line.glance(rows, grid)
+        uphill = slope > 0
+        row, place, rank = _ranked(uphill[:, :-1] != uphill[:, 1:])
+        low, high, first, last = grid[row, place], grid[row, place + 1], slope[row, place], slope[row, place + 1]
+        scale = line.mixture.std.min(1)[row] * np.where(first > 0, -1, 1)
+
+        def rise(some: Int[np.ndarray, " m"], z: Float[np.ndarray, " m"]) -> tuple[np.ndarray, np.ndarray]:
+            steepness, bend = line.bend(row[some], z)
+            return scale[some] * steepness, scale[some] * bend
+
+        turn = np.repeat(grid[:, -1:], rank.max(initial=-1) + 3, axis=1)
+        turn[:, 0] = grid[:, 0]
+        turn[row, rank + 1] = rising_roots(rise, low, high, low + (high - low) * first / (first - last))
+        return cls(grid, height, turn, line.profile(rows, turn)[0])
+
+
+def _ranked(flags: Bool[np.ndarray, "n g"]) -> tuple[Int[np.ndarray, " m"], ...]:
+    """Where flags are set: rows, columns, and how many of the row are set before."""
+    row, column = np.nonzero(flags)
+    count = np.bincount(row, minlength=len(flags))
+    return row, column, np.arange(len(row)) - (np.cumsum(count) - count)[row]
 
 
 def _ends(
-    line: Line, grid: Float[np.ndarray, "n g"], height: Float[np.ndarray, "n g"], threshold: Float[np.ndarray, " n"]
+    line: Line, seen: Sight, rows: Int[np.ndarray, " n"], threshold: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, "n e"], Int[np.ndarray, "n e"]]:
     """Where the log density goes through the threshold, -1 where a region begins there and 1 where one ends, else 0."""
-    edges = np.pad(height >= threshold[:, None], [(0, 0), (1, 1)]).astype(int)
-    change = edges[:, :-1] - edges[:, 1:]  # place i: between grid points i - 1 and i
-    places = np.argsort(change == 0, axis=1, kind="stable")[:, : np.count_nonzero(change, axis=1).max()]
-    sign = np.take_along_axis(change, places, axis=1)
-    low = np.take_along_axis(grid, np.maximum(places - 1, 0), axis=1)
-    high = np.take_along_axis(grid, np.minimum(places, grid.shape[1] - 1), axis=1)
+    edges = np.pad(seen.top[rows] >= threshold[:, None], [(0, 0), (1, 1)]).astype(int)
+    change = edges[:, :-1] - edges[:, 1:]  # place i: between turning points i - 1 and i
+    row, place, rank = _ranked(change != 0)
+    own, falls, t = rows[row], change[row, place], threshold[row]
+    low = seen.turn[own, np.maximum(place - 1, 0)]
+    high = seen.turn[own, np.minimum(place, seen.turn.shape[1] - 1)]
 
-    def excess(part: Line, rows: np.ndarray, z: np.ndarray) -> np.ndarray:
-        return np.maximum(part.profile(z[:, None])[0][:, 0] - threshold[rows], -1e5)
+    def excess(some: Int[np.ndarray, " m"], z: Float[np.ndarray, " m"]) -> tuple[np.ndarray, np.ndarray]:
+        top, slope = line.profile(own[some], z[:, None])
+        return falls[some] * (t[some] - top[:, 0]), -falls[some] * slope[:, 0]
 
-    row, column = np.nonzero((sign != 0) & (low < high))
-    ends = 0.5 * (low + high)
-    ends[row, column] = line.root(excess, row, low[row, column], high[row, column])
+    grid = seen.grid[own]
+    between = (grid >= low[:, None]) & (grid <= high[:, None])
+    near = np.where(between, np.abs(seen.height[own] - t[:, None]), np.inf).argmin(1)
+    ends = np.zeros((len(rows), rank.max(initial=-1) + 1))
+    sign = np.zeros(ends.shape, int)
+    ends[row, rank] = rising_roots(
+        excess, low, high, np.where(between.any(1), grid[np.arange(len(row)), near], 0.5 * (low + high))
+    )
+    sign[row, rank] = falls
     return ends, sign
-
-
-def _with_summits(line: Line) -> tuple[Float[np.ndarray, "n g"], Float[np.ndarray, "n g"]]:
-    """A grid that has every local maximum among its points, and the log density there."""
-    grid = _grid(line.mixture)
-    height, slope = line.profile(grid)
-    summits = _summits(line, grid, slope)
-    grid, height = np.concatenate([grid, summits], axis=1), np.concatenate([height, line.profile(summits)[0]], axis=1)
-    order = np.argsort(grid, axis=1)
-    return np.take_along_axis(grid, order, axis=1), np.take_along_axis(height, order, axis=1)
-
-
-def _summits(line: Line, grid: Float[np.ndarray, "n g"], slope: Float[np.ndarray, "n g"]) -> Float[np.ndarray, "n s"]:
-    """The local maxima between grid points; rows with fewer of them have other points in their places."""
-    falls = (slope[:, :-1] > 0) & (slope[:, 1:] <= 0)
-    places = np.argsort(~falls, axis=1, kind="stable")[:, : max(1, falls.sum(1).max())]
-    low, high = (np.take_along_axis(grid, side, axis=1) for side in (places, places + 1))
-
-    def rise(part: Line, rows: np.ndarray, z: np.ndarray) -> np.ndarray:
-        return part.profile(z[:, None])[1][:, 0]
-
-    row, column = np.nonzero(np.take_along_axis(falls, places, axis=1) & (low < high))
-    summits = 0.5 * (low + high)
-    summits[row, column] = line.root(rise, row, low[row, column], high[row, column])
-    return summits
 
 
 def _grid(mixture: Univariate) -> Float[np.ndarray, "n g"]:
     """Points fine enough for the narrowest component, further out than any mass that counts.
 
-    Every component has points from -9 to 9 of its standard deviations; where components lie so close that their points
-    are nearer than `CLOSE` standard deviations of the narrowest about, fewer do.
+    Every component, but for those much like another, has points from -9 to 9 of its standard deviations; where
+    components lie so close that their points are nearer than `CLOSE` standard deviations of the narrowest about, fewer
+    do.
     """
-    count = max(17, -(-1025 // mixture.mean.shape[1]) | 1)
+    kind = _kinds(mixture)
+    mean, std = (np.take_along_axis(a, kind, axis=1) for a in (mixture.mean, mixture.std))
+    count = max(17, -(-1025 // kind.shape[1]) | 1)
     reach = np.linspace(-1, 1, count)
     reach = 9 * np.sign(reach) * np.abs(reach) ** 1.5  # closer where the density is curved most
-    points = (mixture.mean[..., None] + mixture.std[..., None] * reach).reshape(len(mixture.mean), -1)
+    points = (mean[..., None] + std[..., None] * reach).reshape(len(mean), -1)
     order = np.argsort(points, axis=1)
     points = np.take_along_axis(points, order, axis=1)
-    spread = np.repeat(mixture.std, count, axis=1)
-    spread = np.take_along_axis(np.broadcast_to(spread, points.shape), order, axis=1)
+    spread = np.take_along_axis(np.repeat(std, count, axis=1), order, axis=1)
+    points[:, 0] = np.minimum(points[:, 0], (mixture.mean - 9 * mixture.std).min(1))
+    points[:, -1] = np.maximum(points[:, -1], (mixture.mean + 9 * mixture.std).max(1))
     least = minimum_filter1d(spread, 2 * count, axis=1)
     apart = np.minimum(np.diff(points, axis=1) / (CLOSE * least[:, 1:]), 1.0)
     along = np.concatenate([np.zeros((len(points), 1)), np.cumsum(apart, axis=1)], axis=1)
@@ -324,27 +373,28 @@ def _grid(mixture: Univariate) -> Float[np.ndarray, "n g"]:
     return np.stack([np.interp(evenly * s[-1], s, z) for s, z in zip(along, points, strict=True)])
 
 
-def _threshold(
-    height: np.ndarray, grid: np.ndarray, transform: OutputTransform, level: float
-) -> Float[np.ndarray, " n"]:
-    """The log height above which the mass is `level`, roughly, by halving; cells that cross it count by their share."""
-    density = np.exp(height + transform.log_slope(grid[..., None])[..., 0])
-    mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(grid, axis=1)
-    mass /= mass.sum(1, keepdims=True)
-    first, second = height[:, :-1], height[:, 1:]
-    least, most = np.minimum(first, second), np.maximum(first, second)
-    low, high = height.max(1) - 745, height.max(1)
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        t = middle[:, None]
-        # within a cell log p is taken as a line: the part of its mass above t
-        steep = most - least
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            part = np.where(steep > 1e-9, np.expm1(t - most) / np.expm1(-steep), (most - t) / steep)
-        share = np.where(t <= least, 1.0, np.where(t >= most, 0.0, part))
-        enough = (share * mass).sum(1) >= level
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    return low
+def _kinds(mixture: Univariate) -> Int[np.ndarray, "n c"]:
+    """Some components of each row, so that every other is like one: within a standard deviation, and about as wide."""
+    size = np.floor(4 * np.log(mixture.std))
+    place = np.floor(mixture.mean / np.exp(size / 4))
+    order = np.lexsort((place, size), axis=1)
+    size, place = (np.take_along_axis(a, order, axis=1) for a in (size, place))
+    other = (np.diff(size, axis=1) != 0) | (np.diff(place, axis=1) != 0)
+    row, column, rank = _ranked(np.pad(other, [(0, 0), (1, 0)], constant_values=True))
+    kinds = np.repeat(order[:, :1], rank.max(initial=0) + 1, axis=1)
+    kinds[row, rank] = order[row, column]
+    return kinds
+
+
+def _threshold(seen: Sight, transform: OutputTransform, level: float) -> Float[np.ndarray, " n"]:
+    """The log height above which the mass is `level`, roughly: that of the last cell to reach it, the highest first."""
+    density = np.exp(seen.height + transform.log_slope(seen.grid[..., None])[..., 0])
+    mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(seen.grid, axis=1)
+    middle = 0.5 * (seen.height[:, 1:] + seen.height[:, :-1])
+    order = np.argsort(-middle, axis=1)
+    reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
+    last = np.argmax(reached >= level * reached[:, -1:], axis=1)
+    return np.take_along_axis(middle, np.take_along_axis(order, last[:, None], axis=1), axis=1)[:, 0]
 
 
 def sampled_threshold(

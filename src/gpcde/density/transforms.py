@@ -124,6 +124,11 @@ class OutputTransform(NamedTuple):
             return self.scale * (1 - 2 * expit(u))
         return np.zeros_like(u)
 
+    def log_slope_bend(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
+        """d²/dz² log dy/dz."""
+        u = self.location + self.scale * z
+        return -2 * self.scale**2 * expit(u) * expit(-u) if self.kind == "logit" else np.zeros_like(u)
+
 
 def supported(
     y: Float[np.ndarray, "n D"],

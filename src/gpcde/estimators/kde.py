@@ -74,8 +74,7 @@ def _log_gaussian(
 ) -> Float[AnyArray, "n m"]:
     """-1/2 sum_j ((a_nj - b_mj) / h_j)²."""
     one, two = a / h, b / h
-    squares = (one**2).sum(1)[:, None] + (two**2).sum(1) - 2 * one @ two.T
-    return -0.5 * squares.clip(0)
+    return (one @ two.T - (0.5 * (one**2).sum(1)[:, None] + 0.5 * (two**2).sum(1))).clip(None, 0)
 
 
 def _unpacked(raw: Float[AnyArray, " p"], outputs: int, levels: Float[AnyArray, " c"]) -> Bandwidths:

@@ -31,8 +31,8 @@ from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope, wide
 from .nodes import Nodes
 
-PAIRS_AT_ONCE = 2**20
-"""How many pairs of rows and components a block of test points may have."""
+PAIRS_AT_ONCE = 2**18
+"""How many pairs of rows and components a block of test points may have: few enough for the processor's cache."""
 
 NUMBERS_AT_ONCE = 2**23
 """How many kernel values it may need."""
