@@ -4,6 +4,7 @@
     PointMixing       P fixed, or learnt by MAP under N(start, 1/precision)
     GaussianMixing    q(P) = prod N(mean, std²), p(P) = prod N(start, scale²), the scale learnt by the bound
     ConjugateMixing   q(P) = prod_d N(mean_d, C) over the rows of P, the optimum given q(f), in closed form
+    Dimmed            any of these, as it is seen through noise of the Gaussian processes themselves
 
 The bound needs E[P] and E[PᵀP] only. Their uses have names here, so that nothing bigger than needed is made. A
 prediction also asks what the uncertainty of P adds to the variance of the outputs.
@@ -94,6 +95,14 @@ class Mixing(Part):
 
         `mean` holds the means of f, `variance` the variances of f rotated by `turn`.
         """
+
+    def squares(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+        """‖y_n‖², or what noise leaves of it (`Dimmed`)."""
+        return (y * y).sum(1)
+
+    def log_det(self) -> Float[Array, ""] | float:
+        """log det of the noise's covariance, beside that of σ² I."""
+        return 0.0
 
     @property
     def period(self) -> int:
@@ -457,6 +466,90 @@ class ConjugateMixing(MatrixMixing):
         mean = self.mean + gamma * slope @ covariance
         squares = jnp.sum((mean - self.start) ** 2) + outputs * jnp.trace(covariance)
         return self.of(mean, covariance, self.start, 0.5 * jnp.log(squares / (outputs * count)), self.every)
+
+
+class Dimmed(Mixing):
+    """P as it is seen where the noise is σ² I + τ² P Pᵀ, so that all else goes on as with noise σ² I.
+
+    That noise is y = P (f + τ ε) + σ e with ε ~ N(0, I) of each data point's own. Given f, the optimal q(ε|f) is
+    Gaussian, and without ε the expected log likelihood is, with R = E[PᵀP], b = E[P]ᵀ y and Ψ = (I + τ²/σ² R)⁻¹,
+
+        -D/2 log 2πσ² - 1/2 log det Ψ⁻¹ - (‖y‖² - τ²/σ² bᵀ Ψ b - 2 bᵀ Ψ f + fᵀ R Ψ f) / 2σ²
+
+    which is exact for a P that is known, and a bound for one that is not. Ψ and R have the same eigenvectors. The
+    derivatives by E[P] and R are those at the optimal q(ε|f): a natural step of q(P) is as it was.
+
+    Parameters
+    ----------
+    mixing : Mixing
+        P.
+    ratio : array of shape ()
+        τ²/σ².
+    shrinkage : array of shape (L, L)
+        Ψ.
+    """
+
+    mixing: Mixing
+    ratio: Float[Array, ""]
+    shrinkage: Float[Array, "L L"]
+
+    @classmethod
+    def create(cls, mixing: Mixing, ratio: Float[Array, ""]) -> "Dimmed":
+        """With Ψ, which follows.
+
+        Parameters
+        ----------
+        mixing : Mixing
+            P.
+        ratio : array of shape ()
+            τ²/σ².
+        """
+        return cls(mixing, ratio, _inverse(jnp.eye(mixing.shape[1]) + ratio * mixing.second_moment()))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.mixing.shape
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        """f Ψ E[P]ᵀ."""
+        return self.mixing.apply(f @ self.shrinkage)
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        """R Ψ."""
+        product = self.mixing.second_moment() @ self.shrinkage
+        return 0.5 * (product + product.T)
+
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        values, vectors = self.mixing.eigh()
+        return values / (1 + self.ratio * values), vectors
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return m @ self.second_moment() @ m.T
+
+    def directions(self) -> Directions | None:
+        return self.mixing.directions()
+
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        return self.mixing.own_variance(mean, variance, turn, basis)
+
+    def squares(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+        seen = self.mixing.into(y)
+        return self.mixing.squares(y) - self.ratio * ((seen @ self.shrinkage) * seen).sum(1)
+
+    def log_det(self) -> Float[Array, ""]:
+        return self.mixing.log_det() - 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(self.shrinkage))).sum()
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.mixing.penalty()
+
+    def sample(self, key: PRNGKeyArray) -> "Dimmed":
+        return Dimmed.create(self.mixing.sample(key), self.ratio)
 
 
 def _inverse(matrix: Float[Array, "L L"]) -> Float[Array, "L L"]:

@@ -55,6 +55,7 @@ def fit(
         mixing=start,
         mixing_posterior="conjugate",
         hidden=tuple(settings["hidden"]),
+        likelihood=settings["noise"],
         noise_variance=settings["noise_variance"],
         trials=1,
     )

@@ -34,6 +34,7 @@ PROCESS_SETTINGS: dict[str, Any] = {
     "inducing": 150,
     "pixel_lengthscale": 3.0,
     "hidden": [50, 50, 50],
+    "noise": "constant",
     "noise_variance": None,
     "batch": 256,
     "rates": [0.02, 0.002],

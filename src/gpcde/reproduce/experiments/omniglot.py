@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "inducing": 100,
     "pixel_lengthscale": 1.0,
     "hidden": [256, 64],
+    "noise": "constant",
     "noise_variance": None,
     "batch": 500,
     "rates": [0.01, 0.001],
