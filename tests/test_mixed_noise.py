@@ -114,6 +114,32 @@ def test_a_dimmed_mixing_is_the_integral_over_the_noise_of_the_functions(name: s
     np.testing.assert_allclose(seen.into(jnp.eye(D)), seen.apply(jnp.eye(L)).T, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["P", "uncertain"])
+def test_derivatives_are_those_of_the_dense_formulas(name: str) -> None:
+    """By P (its mean and second moment) and by ρ, though no eigenvector is differentiated."""
+    m, y, turn = jnp.asarray(X[:3] * [1.0, -0.4]), jnp.asarray(Y), jnp.asarray(np.linalg.qr(P[:2])[0])
+
+    def answers(q: Mixing) -> jax.Array:
+        parts = q.apply(m), q.quadratic(m), q.second_moment(), q.along(turn), q.trace(), q.squares(y), q.log_det()
+        return sum((jnp.sum(jnp.sin(1 + a)) for a in parts), jnp.zeros(()))
+
+    def dense(q: Mixing, ratio: jax.Array) -> jax.Array:
+        R, p = q.second_moment(), q.apply(jnp.eye(L)).T
+        psi = jnp.linalg.inv(jnp.eye(L) + ratio * R)
+        seen, pull = R @ psi, y @ p
+        squares = (y**2).sum(1) - ratio * ((pull @ psi) * pull).sum(1)
+        along, log_det = jnp.diagonal(turn.T @ seen @ turn), -jnp.linalg.slogdet(psi)[1]
+        parts = m @ psi @ p.T, m @ seen @ m.T, seen, along, jnp.trace(seen), squares, log_det
+        return sum((jnp.sum(jnp.sin(1 + a)) for a in parts), jnp.zeros(()))
+
+    at = MIXINGS[name](), jnp.asarray(OWN / NOISE)
+    ours = jax.jit(jax.grad(lambda at: answers(Dimmed.create(*at))))(at)
+    theirs = jax.jit(jax.grad(lambda at: dense(*at)))(at)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        symmetric = (lambda a: a + a.T) if one.shape == (L, L) else (lambda a: a)
+        np.testing.assert_allclose(symmetric(one), symmetric(other), rtol=1e-9, atol=1e-12)
+
+
 def test_natural_steps_never_lower_the_bound() -> None:
     """Given q(u), and the noise of the functions at its optimum: steps of both in turn never lower the bound."""
     model, trainer = make_model(conjugate(), places=X[:4]), Trainer.create(N)
