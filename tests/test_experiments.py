@@ -31,7 +31,14 @@ from gpcde.model import (
 from gpcde.prediction import Nodes, Predictor
 from gpcde.reproduce import EXPERIMENTS
 from gpcde.reproduce.experiments import training, uci
-from gpcde.reproduce.experiments.images import labelled, log_density_by_draws, mixture_log_density, samples
+from gpcde.reproduce.experiments.fewshot import accuracy, draw_episodes, nearest, right_minus_wrong, scores
+from gpcde.reproduce.experiments.images import (
+    labelled,
+    log_density_by_draws,
+    mixture_log_density,
+    principal_log_density,
+    samples,
+)
 from gpcde.reproduce.experiments.mnist import CLASSES, few_of_each
 from gpcde.reproduce.experiments.omniglot import few_shot
 from gpcde.reproduce.experiments.taxi import fits
@@ -349,6 +356,49 @@ def test_sampled_images_are_means_at_draws_of_the_latents() -> None:
         predictor = Predictor.create(state.model, state.posterior, Nodes(w[:, :2], np.zeros(4), w[:, 2:]))
         inside = np.asarray(predictor.mixture(labelled(np.array([label]), 3)).means()[0])
         np.testing.assert_allclose(image, np.clip(mean + inside, 0, 1), rtol=1e-9)
+
+
+def test_principal_log_density_is_that_of_the_dense_covariance() -> None:
+    """U diag(λ) Uᵀ + σ² (I - U Uᵀ): the likeliest with so many latents, all of them where σ² has one direction."""
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(size=(40, 5)) @ rng.normal(size=(5, 5)), rng.normal(size=(7, 5))
+    mean, covariance = train.mean(0), np.cov(train.T, bias=True)
+    whole = multivariate_normal.logpdf(test, mean, covariance)
+    np.testing.assert_allclose(principal_log_density(train, test, 4), whole, rtol=1e-9)
+    values, vectors = np.linalg.eigh(covariance)
+    values[:3] = values[:3].mean()
+    two = multivariate_normal.logpdf(test, mean, (vectors * values) @ vectors.T)
+    np.testing.assert_allclose(principal_log_density(train, test, 2), two, rtol=1e-9)
+
+
+# few-shot classification
+
+
+def test_an_episode_has_drawings_of_its_own_classes_that_were_not_learnt_from() -> None:
+    labels = np.repeat(np.arange(8), 6)
+    unseen = np.flatnonzero(np.arange(48) % 6 > 2)
+    episodes = draw_episodes(3, labels, unseen, 5, 20)
+    np.testing.assert_array_equal(labels[episodes.drawings], episodes.classes)
+    assert set(episodes.drawings.ravel()) <= set(unseen)
+    assert all(len(set(classes)) == 5 for classes in episodes.classes)
+    assert len(set(episodes.classes.ravel())) == 8
+
+
+def test_classes_are_told_apart_by_the_greatest_value() -> None:
+    """Of a density that knows the class of every drawing, and one that is always wrong; nearest is by brute force."""
+    rng = np.random.default_rng(0)
+    labels, images = np.repeat(np.arange(6), 5), rng.normal(size=(30, 4))
+    known, unseen = np.flatnonzero(np.arange(30) % 5 < 3), np.flatnonzero(np.arange(30) % 5 >= 3)
+    episodes = draw_episodes(0, labels, unseen, 4, 10)
+    right = scores(episodes, lambda label, drawings: 2.0 * (labels[drawings] == label))
+    assert accuracy(right) == (1.0, 0.0)
+    assert accuracy(-right)[0] == 0.0
+    np.testing.assert_allclose(right_minus_wrong(right), (2.0, 0.0), atol=1e-12)
+    found = nearest(episodes, images, labels, known)
+    for e, i, j in np.ndindex(10, 4, 4):
+        of_class = images[[n for n in known if labels[n] == episodes.classes[e, j]]]
+        expected = -((images[episodes.drawings[e, i]] - of_class) ** 2).sum(1).min()
+        np.testing.assert_allclose(found[e, i, j], expected, rtol=1e-9, atol=1e-12)
 
 
 # training

@@ -34,8 +34,8 @@ from gpcde.model.input_maps import Bend, Concatenate, Features, Ignore, Project,
 from gpcde.model.inputs import make_inputs
 from gpcde.model.kernels import RBF, Linear, Matern32, Matern52, One, Polynomial
 from gpcde.model.latents import FreeForm, GaussianLatents, NoLatents
-from gpcde.model.likelihood import ConstantNoise, VaryingNoise
-from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, PointMixing
+from gpcde.model.likelihood import ConstantNoise, MixedNoise, VaryingNoise
+from gpcde.model.mixing import ConjugateMixing, Dimmed, GaussianMixing, Identity, PointMixing
 from gpcde.model.model import Model
 from gpcde.model.networks import MLP
 from gpcde.model.part import Certain
@@ -99,6 +99,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "FreeForm": lambda: FreeForm.create(2, 4, "even"),
     "GaussianLatents": lambda: GaussianLatents(make_network(), 1, "draws", 7, True),
     "ConstantNoise": lambda: ConstantNoise(numbers(), False),
+    "MixedNoise": lambda: MixedNoise(numbers(), numbers(1)[0]),
     "VaryingNoise": lambda: VaryingNoise(numbers(), make_surface(), 3.0),
     "StandardNormal": StandardNormal,
     "TiltedNormal": lambda: TiltedNormal(make_surface()),
@@ -107,6 +108,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "PointMixing": lambda: PointMixing(numbers(3, 2), numbers(2, 3).T, False, 2.0),
     "GaussianMixing": lambda: GaussianMixing.create(numbers(3, 2)),
     "ConjugateMixing": lambda: ConjugateMixing.of(numbers(3, 2), square(2), numbers(2, 3).T, numbers(), 3),
+    "Dimmed": lambda: Dimmed.create(PointMixing.create(numbers(3, 2)), jnp.asarray(0.5)),
     "Design": lambda: Design(
         inference=GaussianLatents(None, 2),
         kernel=RBF.create(3),

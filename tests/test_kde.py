@@ -149,6 +149,24 @@ def test_neighbours_are_a_mixture_of_the_nearest_rows(n: int) -> None:
     np.testing.assert_allclose(model.predict_density(X_new).pdf(y_new), expected, rtol=1e-9)
 
 
+def test_no_other_width_makes_rows_likelier_given_their_neighbours() -> None:
+    """By brute force over each row's fifty others; and it is wider than the one of all rows, which is for all rows."""
+    X, y = rows(200)
+    model = ConditionalKDE(method="neighbours_cv", random_state=0).fit(X, y)
+    z, x = (y - y.mean()) / y.std(), (X - X.mean(0)) / X.std(0)
+    order = np.argsort(((x[:, None] - x) ** 2).sum(2), axis=1)[:, 1:51]
+
+    def mean_log_density(h: float) -> float:
+        return float(np.log(norm.pdf(z[:, None], z[order], h).mean(1)).mean())
+
+    best = float(model.bandwidths_.y[0])
+    assert mean_log_density(best) >= max(mean_log_density(best * factor) for factor in (0.5, 0.9, 1.1, 2.0))
+    y_new = rows(10, seed=1)[1]
+    near = np.argsort((((X[0] - X) / X.std(0)) ** 2).sum(1))[:50]
+    expected = norm.pdf(y_new[:1], y[near], best * y.std()).mean()
+    np.testing.assert_allclose(model.predict_density(X[:1]).pdf(y_new[:1]), expected, rtol=1e-9)
+
+
 # hard data
 
 

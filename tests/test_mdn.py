@@ -134,6 +134,17 @@ def test_so_many_epochs_and_no_more(epochs: int) -> None:
     assert MDN(max_epochs=epochs, early_stopping=False, hidden=(4,)).fit(*rows(40)).n_epochs_ == epochs
 
 
+def test_dropout_is_for_training_alone_and_keeps_the_mean() -> None:
+    """The network's output is linear in the last hidden layer: over many draws, that without dropout."""
+    plain = make_network(1, False)
+    network = MixtureNetwork(plain.mlp, K, 1, 0.4)
+    x = make_inputs(np.random.default_rng(0).normal(size=(3, 2)))
+    np.testing.assert_array_equal(network(x).mean, plain(x).mean)
+    draws = np.asarray(jax.lax.map(lambda key: network(x, key).mean, jax.random.split(jax.random.key(2), 4000)))
+    assert draws.std(0).min() > 0.1
+    np.testing.assert_array_less(np.abs(draws.mean(0) - plain(x).mean), 5 * draws.std(0) / 4000**0.5)
+
+
 def test_two_rows_are_enough() -> None:
     """For a density that is one, near both."""
     model = MDN(max_epochs=5, hidden=(4,), random_state=0).fit([[0.0], [1.0]], [0.0, 1.0])
@@ -153,6 +164,7 @@ def test_two_rows_are_enough() -> None:
         ({"batch_size": -1}, "batch_size must be a positive integer, got -1"),
         ({"patience": 0}, "patience must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
         ({"weight_decay": -1.0}, "weight_decay must be a number of at least 0, got -1.0"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
         ({"y_transform": "log", "y_bounds": (100.0, np.inf)}, "y_transform='log' needs every y strictly between 100"),

@@ -3,11 +3,10 @@
     y = decoder(x, w) + N(0, σ² I),   w ~ N(0, I),   q(w|x, y) = N(mean, diag std²) from an encoder
 
 Tanh layers, dropout on the output of the hidden ones, Xavier weights, trained by the evidence lower bound with one draw
-of w. Two architectures, as in the paper's appendix: "small" for tables, "images" (the decoder ends in a sigmoid, and y
-is not standardised) for outputs between 0 and 1.
+of w; log σ² is learnt ten times as fast as the rest. Two architectures, as in the paper's appendix: "small" for tables,
+"images" (the decoder ends in a sigmoid, and y is not standardised) for outputs between 0 and 1.
 """
 
-from itertools import product
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -27,17 +26,14 @@ from ..model.quadrature import quasi_random
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
-from .base import DensityEstimator, check_positive_integer, seed_of
-from .network_training import evaluated, split_rows, train_network
+from .base import DensityEstimator, check_number, check_positive_integer, seed_of
+from .network_training import after_first, check_grid, evaluated, train_best
 
 ARCHITECTURES = {
     "small": ((50, 100, 50), (10, 50, 50, 10)),
     "images": ((256, 64), (64, 256, 256, 256, 1024)),
 }
 """Hidden layers of the encoder and of the decoder."""
-
-DROPOUTS, RATES = (0.2, 0.1, 0.01, 0.0), (0.01, 0.001, 0.0001)
-"""The paper's grid."""
 
 DRAWS = 1024
 """Draws of w that make the mixture of a prediction."""
@@ -56,10 +52,11 @@ class Autoencoder(Stored):
     squash: bool = eqx.field(static=True)
     learn_noise: bool = eqx.field(static=True)
     dropout: float = eqx.field(static=True)
+    noise_rate: float = eqx.field(static=True, default=1.0)
 
     def check_values(self) -> None:
         super().check_values()
-        check_positive(self, "latent_dim")
+        check_positive(self, "latent_dim", "noise_rate")
         check_positive(self, "dropout", least=0)
 
     @property
@@ -73,25 +70,19 @@ class Autoencoder(Stored):
         """Mean and log standard deviation of q(w|x, y); dropout where there is a key."""
         first = self.encoder.weights[0]
         rows = first.shape[0] - y.shape[1]
-        raw = self._dropped(self.encoder, linear(x, first[:rows]) + y @ first[rows:], key)
+        raw = after_first(self.encoder, linear(x, first[:rows]) + y @ first[rows:], self.dropout, key)
         return raw[:, : self.latent_dim], raw[:, self.latent_dim :]
 
     def decode(self, x: Inputs, w: Float[Array, "#n k d"], key: PRNGKeyArray | None = None) -> Float[Array, "n k D"]:
         """The mean of y at k latents of every row."""
         first = self.decoder.weights[0]
         rows = first.shape[0] - self.latent_dim
-        raw = self._dropped(self.decoder, linear(x, first[:rows])[:, None] + w @ first[rows:], key)
+        raw = after_first(self.decoder, linear(x, first[:rows])[:, None] + w @ first[rows:], self.dropout, key)
         return jax.nn.sigmoid(raw) if self.squash else raw
 
-    def _dropped(self, mlp: MLP, h: Array, key: PRNGKeyArray | None) -> Array:
-        """The network after its first product, with dropout on the output of every hidden layer."""
-        if key is None or not self.dropout:
-            return mlp.after_first(h)
-        h = h + mlp.biases[0]
-        for i, (weight, bias) in enumerate(zip(mlp.weights[1:], mlp.biases[1:], strict=True)):
-            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - self.dropout, h.shape)
-            h = (jnp.tanh(h) * keep / (1 - self.dropout)) @ weight + bias
-        return h
+    def paced(self, updates: "Autoencoder") -> "Autoencoder":
+        """The updates of a step, that of log σ² `noise_rate` times as large."""
+        return eqx.tree_at(lambda n: n.log_noise_variance, updates, self.noise_rate * updates.log_noise_variance)
 
     def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
         """Minus the evidence lower bound, a row, with one draw of w."""
@@ -124,6 +115,9 @@ class CVAE(DensityEstimator):
         The rate; None: the best of 0.2, 0.1, 0.01 and 0 on held-out rows.
     learning_rate : float, default=0.001
         Of Adam; None: the best of 0.01, 0.001 and 0.0001 on held-out rows.
+    noise_rate : float, default=10.0
+        How many times that rate is log σ²'s own: Adam moves it by no more than its rate a step, and it may have far
+        to go.
     early_stopping : bool, default=True
         Hold out `validation_fraction` of the rows, and end (with the best network) when their bound has not risen for
         `patience` epochs.
@@ -177,6 +171,7 @@ class CVAE(DensityEstimator):
         noise_variance: float | None = None,
         dropout: float | None = 0.0,
         learning_rate: float | None = 0.001,
+        noise_rate: float = 10.0,
         early_stopping: bool = True,
         validation_fraction: float = 0.2,
         patience: int = 300,
@@ -191,6 +186,7 @@ class CVAE(DensityEstimator):
         self.noise_variance = noise_variance
         self.dropout = dropout
         self.learning_rate = learning_rate
+        self.noise_rate = noise_rate
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
@@ -219,10 +215,8 @@ class CVAE(DensityEstimator):
             raise ValueError(f"architecture must be one of {tuple(ARCHITECTURES)}, got {self.architecture!r}")
         if self.noise_variance is not None and not self.noise_variance > 0:
             raise ValueError(f"noise_variance must be positive, or None to learn it, got {self.noise_variance!r}")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout!r}")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, or None to choose it, got {self.learning_rate!r}")
+        check_grid(self.dropout, self.learning_rate)
+        check_number("noise_rate", self.noise_rate, 0)
         self._check_validation()
         if self.architecture == "images" and self.y_transform is not None:
             raise ValueError("architecture='images' takes y as it is, between 0 and 1: leave y_transform out")
@@ -237,34 +231,22 @@ class CVAE(DensityEstimator):
             z = np.clip(z, 0, 1)
             self.transform_ = OutputTransform.identity(z.shape[1])
         seed = seed_of(self.random_state)
-        choices = list(
-            product(
-                DROPOUTS if self.dropout is None else (self.dropout,),
-                RATES if self.learning_rate is None else (self.learning_rate,),
-            )
-        )
-        hold = self.early_stopping or len(choices) > 1
-        fraction = self.validation_fraction if hold else 0.0
-        kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
-        data, test = ((x.take(rows), z[rows]) for rows in (kept, held))
-        best = -np.inf
         with scope():
             key = jax.random.key(seed)
-            for dropout, rate in choices:
-                network, epochs, score = train_network(
-                    self._first_network(key, x, z, dropout),
-                    key,
-                    data,
-                    test,
-                    learning_rate=rate,
-                    weight_decay=0.0,
-                    batch_size=self.batch_size,
-                    max_epochs=self.max_epochs,
-                    patience=self.patience if self.early_stopping else self.max_epochs,
-                )
-                if score >= best or not hasattr(self, "network_"):
-                    best, self.network_, self.n_epochs_ = score, network, epochs
-                    self.best_params_ = {"dropout": dropout, "learning_rate": rate}
+            self.network_, self.n_epochs_, self.best_params_ = train_best(
+                lambda dropout: self._first_network(key, x, z, dropout),
+                key,
+                (x, z),
+                np.random.default_rng(seed),
+                dropout=self.dropout,
+                learning_rate=self.learning_rate,
+                early_stopping=self.early_stopping,
+                validation_fraction=self.validation_fraction,
+                patience=self.patience,
+                weight_decay=0.0,
+                batch_size=self.batch_size,
+                max_epochs=self.max_epochs,
+            )
         return self
 
     def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"], dropout: float) -> Autoencoder:
@@ -280,6 +262,7 @@ class CVAE(DensityEstimator):
             self.architecture == "images",
             self.noise_variance is None,
             float(dropout),
+            float(self.noise_rate),
         )
 
     def _restored(self) -> None:

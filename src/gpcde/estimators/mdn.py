@@ -26,7 +26,7 @@ from ..runtime.files import Stored, check_positive
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
 from .base import DensityEstimator, check_number, seed_of
-from .network_training import evaluated, split_rows, train_network
+from .network_training import after_first, check_grid, evaluated, train_best
 
 LEAST_LOG_STD = -5.0
 """The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
@@ -46,16 +46,18 @@ class MixtureNetwork(Stored):
     mlp: MLP
     components: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+    dropout: float = eqx.field(static=True, default=0.0)
 
     def check_values(self) -> None:
         super().check_values()
         check_positive(self, "components", "outputs")
+        check_positive(self, "dropout", least=0)
         width, each = self.mlp.weights[-1].shape[1], self.components * self.outputs
         if width not in (self.components + 2 * each, self.components + 2 * each + each * (self.outputs - 1) // 2):
             raise ValueError(f"MixtureNetwork cannot read {width} numbers as {self.components} components")
 
-    def __call__(self, x: Inputs) -> NetworkOutput:
-        raw = self.mlp.after_first(linear(x, self.mlp.weights[0]))
+    def __call__(self, x: Inputs, key: PRNGKeyArray | None = None) -> NetworkOutput:
+        raw = after_first(self.mlp, linear(x, self.mlp.weights[0]), self.dropout, key)
         shape = raw.shape[0], self.components, self.outputs
         each = self.components * self.outputs
         logits, mean, log_std, rest = jnp.split(raw, np.cumsum([self.components, each, each]), axis=1)
@@ -69,7 +71,11 @@ class MixtureNetwork(Stored):
 
     def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
         """Minus the mean log density."""
-        return -log_density(self(x), y).mean()
+        return -log_density(self(x, key if training else None), y).mean()
+
+    def paced(self, updates: "MixtureNetwork") -> "MixtureNetwork":
+        """The updates of a step, as they are."""
+        return updates
 
 
 def log_density(m: NetworkOutput, y: Float[Array, "n D"]) -> Float[Array, " n"]:
@@ -100,6 +106,8 @@ class MDN(DensityEstimator):
         How many epochs `early_stopping` waits.
     weight_decay : float, default=0.01
         Of AdamW.
+    dropout : float, default=0.0
+        The rate, on the output of the hidden layers; None: the best of 0.2, 0.1, 0.01 and 0 on held-out rows.
     y_transform : {"log", "logit"}, default=None
         "log" for y above a bound, "logit" for y between two.
     y_bounds : (float, float), default=None
@@ -109,7 +117,7 @@ class MDN(DensityEstimator):
     batch_size : int, default=128
         Rows a step takes.
     learning_rate : float, default=0.001
-        Of AdamW.
+        Of AdamW; None: the best of 0.01, 0.001 and 0.0001 on held-out rows.
     random_state : int, RandomState or None, default=None
         A seed.
 
@@ -119,6 +127,8 @@ class MDN(DensityEstimator):
         The trained network.
     n_epochs_ : int
         Epochs until the best network.
+    best_params_ : dict
+        The dropout and the learning rate that were chosen.
 
     Examples
     --------
@@ -133,10 +143,11 @@ class MDN(DensityEstimator):
     True
     """
 
-    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_")
+    _learnt: ClassVar[tuple[str, ...]] = (*DensityEstimator._learnt, "network_", "n_epochs_", "best_params_")
 
     network_: MixtureNetwork
     n_epochs_: int
+    best_params_: dict[str, float]
 
     def __init__(
         self,
@@ -148,11 +159,12 @@ class MDN(DensityEstimator):
         validation_fraction: float = 0.2,
         patience: int = 50,
         weight_decay: float = 1e-2,
+        dropout: float | None = 0.0,
         y_transform: str | None = None,
         y_bounds: tuple[float, float] | None = None,
         max_epochs: int = 1000,
         batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = 1e-3,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -162,6 +174,7 @@ class MDN(DensityEstimator):
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.weight_decay = weight_decay
+        self.dropout = dropout
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.max_epochs = max_epochs
@@ -187,30 +200,33 @@ class MDN(DensityEstimator):
         if self.covariance not in ("diagonal", "full"):
             raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
         self._check_positive_integers("n_components", "max_epochs", "batch_size", "patience")
-        check_number("learning_rate", self.learning_rate, 0)
+        check_grid(self.dropout, self.learning_rate)
         check_number("weight_decay", self.weight_decay, 0, closed=True)
         self._check_validation()
         self.__dict__.pop("network_", None)  # if this fit fails, the model is not fitted
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         seed = seed_of(self.random_state)
-        fraction = self.validation_fraction if self.early_stopping else 0.0
-        kept, held = split_rows(np.random.default_rng(seed), len(z), fraction)
         with scope():
             key = jax.random.key(seed)
-            self.network_, self.n_epochs_, _ = train_network(
-                self._first_network(key, x, z),
+            self.network_, self.n_epochs_, self.best_params_ = train_best(
+                lambda dropout: self._first_network(key, x, z, dropout),
                 key,
-                (x.take(kept), z[kept]),
-                (x.take(held), z[held]),
+                (x, z),
+                np.random.default_rng(seed),
+                dropout=self.dropout,
                 learning_rate=self.learning_rate,
+                early_stopping=self.early_stopping,
+                validation_fraction=self.validation_fraction,
+                patience=self.patience,
                 weight_decay=self.weight_decay,
                 batch_size=self.batch_size,
                 max_epochs=self.max_epochs,
-                patience=self.patience,
             )
         return self
 
-    def _first_network(self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"]) -> MixtureNetwork:
+    def _first_network(
+        self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"], dropout: float = 0.0
+    ) -> MixtureNetwork:
         """A network that says nearly the same mixture everywhere: a component at each cluster of y."""
         from sklearn.cluster import KMeans  # much memory that prediction does not need
 
@@ -226,7 +242,7 @@ class MDN(DensityEstimator):
         log_std = np.full(count * outputs, -np.log(max(count, 1)) / outputs)
         bias = np.concatenate([np.zeros(count), centres.ravel(), log_std, np.zeros(count * off)])
         mlp = MLP(network.weights, (*network.biases[:-1], jnp.asarray(bias)))
-        return MixtureNetwork(mlp, count, outputs)
+        return MixtureNetwork(mlp, count, outputs, float(dropout))
 
     def _restored(self) -> None:
         if self.network_.outputs != self.n_outputs_:

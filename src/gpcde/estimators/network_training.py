@@ -1,6 +1,10 @@
-"""Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any."""
+"""Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any.
+
+Dropout and learning rate, where they are not given, are the best of the paper's grid on held-out rows.
+"""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -11,9 +15,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..inference.schedule import Minibatches
 from ..model.inputs import Inputs
+from ..model.networks import MLP
 from ..runtime.blocks import by_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
+
+DROPOUTS, RATES = (0.2, 0.1, 0.01, 0.0), (0.01, 0.001, 0.0001)
+"""The paper's grid."""
 
 ROWS_AT_ONCE = 2**12
 """How many rows a trained network looks at together."""
@@ -24,9 +32,14 @@ STEPS_TOGETHER = 20
 
 @runtime_checkable
 class Network(Protocol):
-    """A module with a loss: the mean over rows, with fresh noise from the key; `training` where dropout is on."""
+    """A module with a loss: the mean over rows, with fresh noise from the key; `training` where dropout is on.
+
+    `paced` has its say about the updates of a step: what has to go far may be moved faster.
+    """
 
     def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]: ...
+
+    def paced(self, updates: Any) -> Any: ...
 
 
 N = TypeVar("N", bound=Network)
@@ -39,6 +52,69 @@ def split_rows(
     order = rng.permutation(rows)
     held = min(max(1, int(fraction * rows)), rows - 1) if fraction else 0
     return order[held:], order[:held]
+
+
+def after_first(mlp: MLP, h: Float[Array, "*n w"], dropout: float, key: PRNGKeyArray | None) -> Float[Array, "*n o"]:
+    """The network after its first product; where there is a key, with dropout on the output of every hidden layer."""
+    if key is None or not dropout:
+        return mlp.after_first(h)
+    h = h + mlp.biases[0]
+    for i, (weight, bias) in enumerate(zip(mlp.weights[1:], mlp.biases[1:], strict=True)):
+        keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - dropout, h.shape)
+        h = (jnp.tanh(h) * keep / (1 - dropout)) @ weight + bias
+    return h
+
+
+def check_grid(dropout: float | None, learning_rate: float | None) -> None:
+    """Raise where one of these is neither None nor a number that can be."""
+    if dropout is not None and not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout!r}")
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, or None to choose it, got {learning_rate!r}")
+
+
+def train_best(
+    first: Callable[[float], N],
+    key: PRNGKeyArray,
+    rows: tuple[Inputs, Float[np.ndarray, "n D"]],
+    rng: np.random.Generator,
+    *,
+    dropout: float | None,
+    learning_rate: float | None,
+    early_stopping: bool,
+    validation_fraction: float,
+    patience: int,
+    weight_decay: float,
+    batch_size: int,
+    max_epochs: int,
+) -> tuple[N, int, dict[str, float]]:
+    """The network with the best score on held-out rows, its epochs, and its dropout and rate; `first` by dropout.
+
+    Rows are held out to stop early, and to choose where dropout or rate is None.
+    """
+    dropouts = DROPOUTS if dropout is None else (dropout,)
+    rates = RATES if learning_rate is None else (learning_rate,)
+    hold = early_stopping or len(dropouts) * len(rates) > 1
+    x, y = rows
+    kept, held = split_rows(rng, len(y), validation_fraction if hold else 0.0)
+    data, unseen = ((x.take(some), y[some]) for some in (kept, held))
+    best: tuple[float, N, int, dict[str, float]] | None = None
+    for share, rate in product(dropouts, rates):
+        network, epochs, score = train_network(
+            first(share),
+            key,
+            data,
+            unseen,
+            learning_rate=rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience if early_stopping else max_epochs,
+        )
+        if best is None or score >= best[0]:
+            best = score, network, epochs, {"dropout": share, "learning_rate": rate}
+    assert best is not None
+    return best[1:]
 
 
 def train_network(
@@ -103,7 +179,7 @@ def _steps(
         noise = jax.random.fold_in(key, number)
         gradient = jax.grad(lambda n: n.loss(x.take(index), y[index], noise, True))(network)
         updates, state = optimiser.update(gradient, state, network)
-        return (optax.apply_updates(network, updates), state), None
+        return (optax.apply_updates(network, network.paced(updates)), state), None
 
     (network, adam), _ = jax.lax.scan(body, (network, adam), (rows, jnp.arange(rows.shape[0])))
     return network, adam, -network.loss(*held, jax.random.key(0), False)

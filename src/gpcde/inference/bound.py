@@ -32,7 +32,7 @@ from ..model.model import Model, kernel_rows, separated
 from ..model.prior import LatentPrior
 from ..runtime.precision import on_device, scope, wide
 from .data import Batch, whole
-from .forms import quadratic_form, separable_log_sum, unwhitened
+from .forms import inverse_cholesky, quadratic_form, separable_log_sum, unwhitened
 from .posterior import Coefficients, SparsePosterior, VariationalPosterior
 
 
@@ -123,7 +123,7 @@ class BatchEvidence(eqx.Module):
         nudge: Coefficients | None = None,
     ) -> "BatchEvidence":
         """From q(u), and what is added to its whitened coefficients."""
-        quadratic, linear = q.coefficients(wide(model.mixing))
+        quadratic, linear = q.coefficients(model.seen_mixing())
         if nudge is not None:
             quadratic, linear = quadratic + nudge.quadratic, linear + nudge.linear
         coefficients = Coefficients(*unwhitened(model.gram(), quadratic, linear))
@@ -199,16 +199,17 @@ class BatchEvidence(eqx.Module):
         self, diag: Float[Array, "n k"], log_scale: Float[Array, "#n #k"]
     ) -> tuple[Float[Array, "n k"], Float[Array, "#n #k"]]:
         """The part of L_nk that knows nothing of the kernel row, and the precision 1/σ²s_nk of the rest."""
-        y, sigma2 = self.batch.y, self.model.noise_variance
+        y, sigma2, mixing = jnp.asarray(self.batch.y), self.model.noise_variance, self.model.seen_mixing()
         precision = jnp.exp(-log_scale) / sigma2
-        squares = (y * y).sum(1)[:, None] + wide(self.model.mixing).trace() * diag
-        return -0.5 * (y.shape[1] * (LOG_2PI + jnp.log(sigma2) + log_scale) + squares * precision), precision
+        squares = mixing.squares(y)[:, None] + mixing.trace() * diag
+        log_det = y.shape[1] * (LOG_2PI + jnp.log(sigma2) + log_scale) + mixing.log_det()
+        return -0.5 * (log_det + squares * precision), precision
 
 
 @scope()
 def evidence(model: Model, posterior: VariationalPosterior, batch: Batch) -> BatchEvidence:
     """What a batch says of its latents, A at its mean."""
-    q = posterior.resolve(wide(model.mixing), model.noise_variance)
+    q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     return BatchEvidence.create(model, q, batch, no_draws(model, batch.y.shape[0]).context)
 
 
@@ -249,7 +250,7 @@ def evaluate_bound(
     Terms
         The bound, and what it is made of.
     """
-    q = posterior.resolve(wide(model.mixing), model.noise_variance)
+    q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     known = BatchEvidence.create(model, q, batch, draws.context, nudge)
     data = model.latents.bound(known, local, draws.latent) * (n_data / jnp.sum(batch.weight))
     kl_u, penalty = q.kl(), model.penalty()
@@ -259,6 +260,8 @@ def evaluate_bound(
 @scope()
 def mean_outputs(model: Model, posterior: VariationalPosterior, x: Inputs) -> Float[Array, "n D"]:
     """E[y|x] of a model without latents, A at its mean."""
+    q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     known = evidence(model, posterior, whole(x, jnp.zeros((x.n_rows, model.mixing.shape[0]))))
-    rows, _ = kernel_rows(model, known.context(), jnp.zeros((1, 1, 0)))
-    return rows[:, 0] @ known.coefficients.linear
+    rows, diag = kernel_rows(model, known.context(), jnp.zeros((1, 1, 0)))
+    mean, _ = q.moments(inverse_cholesky(model.gram()))(rows[:, 0], diag)
+    return wide(model.mixing).apply(mean)

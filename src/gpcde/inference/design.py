@@ -14,7 +14,7 @@ from ..model.input_maps import Bend, Concatenate, Features, InputMap, Project, W
 from ..model.inputs import Inputs
 from ..model.kernels import RBF, Kernel, Matern32, Matern52
 from ..model.latents import FreeForm, GaussianLatents, Latents, NoLatents
-from ..model.likelihood import ConstantNoise, Likelihood, VaryingNoise
+from ..model.likelihood import ConstantNoise, Likelihood, MixedNoise, VaryingNoise
 from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
 from ..model.surfaces import Surface
@@ -63,8 +63,8 @@ class Design:
         A start for P; without it P is the identity.
     mixing_posterior : {"fixed", "map", "gaussian", "conjugate"}, default="gaussian"
         How a P that is given by its start is learnt: not at all, by MAP, by Adam, or in closed form.
-    likelihood : {"constant", "varying"} or Likelihood, default="constant"
-        The noise: one σ² for all x and w, or one that changes with both.
+    likelihood : {"constant", "mixed", "varying"} or Likelihood, default="constant"
+        The noise: one σ² for all x and w, beside it one along the columns of P, or a σ² that changes with x and w.
     prior : {"normal", "tilted"} or LatentPrior, default="normal"
         p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
     surface_precision, feature_precision : float, default=None
@@ -148,7 +148,7 @@ class Design:
             "inference": ("none", "free-form", "amortised", "gaussian"),
             "kernel": tuple(KERNELS),
             "input_map": ("concatenate", "features", "project", "bend", "warp"),
-            "likelihood": ("constant", "varying"),
+            "likelihood": ("constant", "mixed", "varying"),
             "prior": ("normal", "tilted"),
             "trend": ("none", "linear"),
             "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
@@ -178,9 +178,9 @@ class Design:
             raise ValueError(
                 "expectation='closed' needs kernel='rbf' and input_map 'concatenate' or 'project'; use 'draws' instead"
             )
-        if self.likelihood == "varying" and self.noise_variance is not None:
+        if self.likelihood in ("mixed", "varying") and self.noise_variance is not None:
             raise ValueError(
-                "noise_variance fixes the noise, which likelihood='varying' does not: leave one of them out"
+                f"noise_variance fixes the noise, which likelihood={self.likelihood!r} does not: leave one of them out"
             )
         if self.inference == "free-form" and self.latent_dim > 2:
             raise ValueError(
@@ -283,6 +283,8 @@ class Design:
             return self.likelihood
         if self.likelihood == "constant":
             return self.plain_likelihood()
+        if self.likelihood == "mixed":
+            return MixedNoise.create(FIRST_NOISE)
         return VaryingNoise.create(self._surface(jax.random.fold_in(key, 1), x), FIRST_NOISE, self._believed_noise())
 
     def _believed_noise(self) -> float | None:

@@ -5,7 +5,7 @@
     InputMap     Ignore, Concatenate, Features, Project, Bend, Warp: h = map(x, w)
     Latents      NoLatents, FreeForm, GaussianLatents: q(w)
     LatentPrior  StandardNormal, TiltedNormal: p(w|x)
-    Likelihood   ConstantNoise, VaryingNoise: the noise
+    Likelihood   ConstantNoise, MixedNoise, VaryingNoise: the noise
     Trend        NoTrend, LinearTrend: what f has beside the kernel's Gaussian process
     Mixing       Identity, PointMixing, GaussianMixing, ConjugateMixing: P
 
@@ -17,7 +17,7 @@ from .input_maps import Bend, Concatenate, Features, Ignore, InputMap, Project, 
 from .inputs import Inputs, linear, make_inputs
 from .kernels import RBF, Kernel, Linear, Matern32, Matern52, Polynomial, Product, Stationary, Sum
 from .latents import Evidence, FreeForm, GaussianLatents, LatentPosterior, Latents, NoLatents
-from .likelihood import ConstantNoise, Likelihood, VaryingNoise
+from .likelihood import ConstantNoise, Likelihood, MixedNoise, VaryingNoise
 from .mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start, principal_start
 from .model import Model
 from .networks import MLP
@@ -54,6 +54,7 @@ __all__ = [
     "LinearTrend",
     "Matern32",
     "Matern52",
+    "MixedNoise",
     "Mixing",
     "Model",
     "NoLatents",

@@ -1,11 +1,14 @@
-"""The likelihood: y = P f + N(0, σ² s(x, w) I), s > 0 one number for all outputs.
+"""The likelihood: y = P f + N(0, s(x, w) (σ² I + τ² P Pᵀ)), s > 0 one number for all outputs.
 
-    ConstantNoise   s = 1
-    VaryingNoise    log s(x, w) a smooth function of both, under a prior, softly limited
+    ConstantNoise   s = 1, τ = 0
+    MixedNoise      s = 1: beside σ², noise of the Gaussian processes themselves, mixed as they are
+    VaryingNoise    log s(x, w) a smooth function of both, under a prior, softly limited; τ = 0
 
 Since s is the same for all outputs, it weighs a data point's draw and changes nothing else: the statistics of q(u) are
 
     G = sum_nk r_nk / s_nk a_nk a_nkᵀ        H = sum_nk r_nk / s_nk a_nk y_nᵀ
+
+Noise τ² P Pᵀ dims P (`mixing.Dimmed`), and changes nothing else either.
 """
 
 import abc
@@ -21,12 +24,13 @@ from ..runtime.files import check_positive
 from ..runtime.precision import on_device, wide
 from .gaussians import surprise
 from .inputs import AnyArray, Inputs
+from .mixing import Dimmed, Mixing
 from .part import Certain, Part
 from .surfaces import Surface
 
 
 class Likelihood(Part):
-    """p(y | f, x, w) = N(y | P f, σ² s(x, w) I)."""
+    """p(y | f, x, w) = N(y | P f, s(x, w) (σ² I + τ² P Pᵀ)), τ = 0 unless a class says otherwise."""
 
     @property
     @abc.abstractmethod
@@ -48,6 +52,15 @@ class Likelihood(Part):
     def freed(self) -> "Likelihood":
         """The same with the s that it has learnt, or learns from now on."""
         return self
+
+    @property
+    def function_variance(self) -> Float[Array, ""]:
+        """τ², the variance of the noise that each Gaussian process has of its own."""
+        return jnp.zeros(())
+
+    def seen(self, mixing: Mixing) -> Mixing:
+        """P as it is seen through the noise: where τ = 0, as it is."""
+        return mixing
 
     def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
         """log s(x_n), where it does not depend on w: for closed-form kernel expectations."""
@@ -127,6 +140,54 @@ class ConstantNoise(Certain, Likelihood):
 
     def penalty(self) -> Float[Array, ""]:
         return _doubt(self.noise_variance, self.believed)
+
+    def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
+        return jnp.zeros((1, 1))
+
+    def row_log_scale(self, x: Inputs) -> Float[Array, "#n"]:
+        return jnp.zeros(1)
+
+
+class MixedNoise(Certain, Likelihood):
+    """σ² I + τ² P Pᵀ for all x and w: what the latents leave of y lies mostly along the columns of P.
+
+    Parameters
+    ----------
+    log_noise_variance : array of shape ()
+        log σ².
+    log_function_variance : array of shape ()
+        log τ².
+    """
+
+    log_noise_variance: Float[Array, ""]
+    log_function_variance: Float[Array, ""]
+
+    @classmethod
+    def create(cls, noise_variance: float = 0.1, function_variance: float = 0.3) -> "MixedNoise":
+        """With this noise to begin with.
+
+        Parameters
+        ----------
+        noise_variance : float, default=0.1
+            σ², positive.
+        function_variance : float, default=0.3
+            τ², positive.
+        """
+        return cls(_log(noise_variance, None), _log(function_variance, None))
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        return _variance(self.log_noise_variance, None)
+
+    @property
+    def function_variance(self) -> Float[Array, ""]:
+        return _variance(self.log_function_variance, None)
+
+    def with_noise_variance(self, noise_variance: float) -> "MixedNoise":
+        return dataclasses.replace(self, log_noise_variance=_log(noise_variance, None))
+
+    def seen(self, mixing: Mixing) -> Mixing:
+        return Dimmed.create(mixing, self.function_variance / self.noise_variance)
 
     def log_scale(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         return jnp.zeros((1, 1))

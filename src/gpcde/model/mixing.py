@@ -4,6 +4,7 @@
     PointMixing       P fixed, or learnt by MAP under N(start, 1/precision)
     GaussianMixing    q(P) = prod N(mean, std²), p(P) = prod N(start, scale²), the scale learnt by the bound
     ConjugateMixing   q(P) = prod_d N(mean_d, C) over the rows of P, the optimum given q(f), in closed form
+    Dimmed            any of these, as it is seen through noise of the Gaussian processes themselves
 
 The bound needs E[P] and E[PᵀP] only. Their uses have names here, so that nothing bigger than needed is made. A
 prediction also asks what the uncertainty of P adds to the variance of the outputs.
@@ -94,6 +95,14 @@ class Mixing(Part):
 
         `mean` holds the means of f, `variance` the variances of f rotated by `turn`.
         """
+
+    def squares(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+        """‖y_n‖², or what noise leaves of it (`Dimmed`)."""
+        return (y * y).sum(1)
+
+    def log_det(self) -> Float[Array, ""] | float:
+        """log det of the noise's covariance, beside that of σ² I."""
+        return 0.0
 
     @property
     def period(self) -> int:
@@ -457,6 +466,131 @@ class ConjugateMixing(MatrixMixing):
         mean = self.mean + gamma * slope @ covariance
         squares = jnp.sum((mean - self.start) ** 2) + outputs * jnp.trace(covariance)
         return self.of(mean, covariance, self.start, 0.5 * jnp.log(squares / (outputs * count)), self.every)
+
+
+class Dimmed(Mixing):
+    """P as it is seen where the noise is σ² I + τ² P Pᵀ, so that all else goes on as with noise σ² I.
+
+    That noise is y = P (f + τ ε) + σ e with ε ~ N(0, I) of each data point's own. Given f, the optimal q(ε|f) is
+    Gaussian, and without ε the expected log likelihood is, with R = E[PᵀP], b = E[P]ᵀ y, ρ = τ²/σ² and Ψ = (I + ρ R)⁻¹,
+
+        -D/2 log 2πσ² - 1/2 log det Ψ⁻¹ - (‖y‖² - ρ bᵀ Ψ b - 2 bᵀ Ψ f + fᵀ R Ψ f) / 2σ²
+
+    which is exact for a P that is known, and a bound for one that is not. The derivatives by E[P] and R are those at
+    the optimal q(ε|f): a natural step of q(P) is as it was. Ψ and R have the same eigenvectors, which are not
+    differentiated: an answer is its value, and beside it a zero that has its derivatives, from dΨ = -Ψ d(ρR) Ψ.
+
+    Parameters
+    ----------
+    mixing : Mixing
+        P.
+    ratio : array of shape ()
+        ρ.
+    values, vectors : arrays of shape (L,) and (L, L)
+        The eigenvalues and eigenvectors of R.
+    """
+
+    mixing: Mixing
+    ratio: Float[Array, ""]
+    values: Float[Array, " L"]
+    vectors: Float[Array, "L L"]
+
+    @classmethod
+    def create(cls, mixing: Mixing, ratio: Float[Array, ""]) -> "Dimmed":
+        """With the eigenvalues and eigenvectors of R.
+
+        Parameters
+        ----------
+        mixing : Mixing
+            P.
+        ratio : array of shape ()
+            ρ.
+        """
+        values, vectors = stop_gradient(mixing.eigh())
+        return cls(mixing, ratio, jnp.maximum(values, 0), vectors)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.mixing.shape
+
+    @property
+    def shrinkage(self) -> Float[Array, " L"]:
+        """The eigenvalues of Ψ, not to be differentiated."""
+        return 1 / (1 + stop_gradient(self.ratio) * self.values)
+
+    def _function(self, x: Float[Array, "*n L"], of_values: Float[Array, " L"]) -> Float[Array, "*n L"]:
+        """x times the matrix with these eigenvalues."""
+        return ((x @ self.vectors) * of_values) @ self.vectors.T
+
+    def _form(self, x: Float[Array, "n L"]) -> Float[Array, " n"]:
+        """xᵀ R x."""
+        return ((x @ self.mixing.second_moment()) * x).sum(1)
+
+    def apply(self, f: Float[Array, "*n L"]) -> Float[Array, "*n D"]:
+        """f Ψ E[P]ᵀ."""
+        seen = self._function(f, self.shrinkage)
+        change = _unseen(self.ratio * self.mixing.second_moment())
+        return self.mixing.apply(seen - self._function(seen @ change, self.shrinkage))
+
+    def second_moment(self) -> Float[Array, "L L"]:
+        """R Ψ."""
+        return self.quadratic(jnp.eye(self.shape[1]))
+
+    def eigh(self) -> tuple[Float[Array, " L"], Float[Array, "L L"]]:
+        return self.values * self.shrinkage, self.vectors
+
+    def trace(self) -> Float[Array, ""]:
+        seen, psi = self.values * self.shrinkage, self.shrinkage
+        by_moment = jnp.sum((self.vectors * psi**2) @ self.vectors.T * _unseen(self.mixing.second_moment()))
+        return jnp.sum(seen) + by_moment - _unseen(self.ratio) * jnp.sum(seen**2)
+
+    def along(self, rotation: Float[Array, "L L"]) -> Float[Array, " L"]:
+        seen, turned = self.values * self.shrinkage, self.vectors.T @ rotation
+        by_moment = _unseen(self._form((self.vectors @ (self.shrinkage[:, None] * turned)).T))
+        return seen @ turned**2 + by_moment - _unseen(self.ratio) * (seen**2 @ turned**2)
+
+    def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        seen, still = self.values * self.shrinkage, stop_gradient(m)
+        dimmed, twice = self._function(still, self.shrinkage), (still @ self.vectors) * seen
+        by_moment = dimmed @ _unseen(self.mixing.second_moment()) @ dimmed.T
+        return self._function(m, seen) @ m.T + by_moment - _unseen(self.ratio) * (twice @ twice.T)
+
+    def directions(self) -> Directions | None:
+        return self.mixing.directions()
+
+    def own_variance(
+        self,
+        mean: Float[Array, "n k L"],
+        variance: Float[Array, "n k L"],
+        turn: Float[Array, "L L"],
+        basis: Float[Array, "D r"],
+    ) -> tuple[Float[Array, "#n #k #r"], Float[Array, "#n #k"]]:
+        return self.mixing.own_variance(mean, variance, turn, basis)
+
+    def squares(self, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+        """‖y_n‖² - ρ b_nᵀ Ψ b_n."""
+        pull, psi, ratio = self.mixing.into(y) @ self.vectors, self.shrinkage, stop_gradient(self.ratio)
+        still = stop_gradient(pull)
+        by_moment = _unseen(self._form((psi * still) @ self.vectors.T))
+        explained = ratio * (pull**2 @ psi) + _unseen(self.ratio) * (still**2 @ psi**2) - ratio**2 * by_moment
+        return self.mixing.squares(y) - explained
+
+    def log_det(self) -> Float[Array, ""]:
+        """log det Ψ⁻¹."""
+        change = _unseen(self.ratio * self.mixing.second_moment())
+        by_moment = jnp.sum((self.vectors * self.shrinkage) @ self.vectors.T * change)
+        return self.mixing.log_det() - jnp.log(self.shrinkage).sum() + by_moment
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.mixing.penalty()
+
+    def sample(self, key: PRNGKeyArray) -> "Dimmed":
+        return Dimmed.create(self.mixing.sample(key), self.ratio)
+
+
+def _unseen(value: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """Zero, with the derivatives of the value."""
+    return value - stop_gradient(value)
 
 
 def _inverse(matrix: Float[Array, "L L"]) -> Float[Array, "L L"]:

@@ -110,6 +110,10 @@ class Model(Stored):
         """σ²."""
         return self.likelihood.noise_variance
 
+    def seen_mixing(self) -> Mixing:
+        """P as it is seen through the noise, in the widest float."""
+        return wide(self.likelihood).seen(wide(self.mixing))
+
     @property
     def width(self) -> int:
         """How many numbers u has: M, and those of the trend."""

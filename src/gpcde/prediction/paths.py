@@ -93,13 +93,15 @@ class Path(eqx.Module):
         model, x = self.model, self.model.cast(x)
         w = jnp.asarray(nodes.w)[None]
         f = self.functions(x, w[0], waves)
-        noise = model.noise_variance * jnp.exp(model.likelihood.log_scale(x, w))
+        size = jnp.exp(model.likelihood.log_scale(x, w))
+        noise, own = model.noise_variance * size, (model.likelihood.function_variance * size)[..., None]
         log_weight = model.prior.log_weights(x, w, jnp.asarray(nodes.log_weight)[None])
         if self.directions is None:
-            return Mixture(log_weight, f, jnp.broadcast_to(noise[..., None], (*f.shape[:2], 1)), None, noise)
+            spread = jnp.broadcast_to(noise[..., None] + own, (*f.shape[:2], 1))
+            return Mixture(log_weight, f, spread, None, noise)
         basis, scale, right = self.directions
-        spread = jnp.broadcast_to(noise, f.shape[:2])
-        return Mixture(log_weight, f @ right.T * scale, spread[..., None], basis, spread)
+        outside = jnp.broadcast_to(noise, f.shape[:2])
+        return Mixture(log_weight, f @ right.T * scale, outside[..., None] + own * scale**2, basis, outside)
 
     def nodes(self) -> Nodes:
         """Which latents the densities are mixtures over: without the spread of f they are narrower, so more of them."""
@@ -139,7 +141,7 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
     """
     keys = jax.random.split(key, 5)
     model = wide(model)
-    q = posterior.resolve(model.mixing, model.noise_variance)
+    q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     z = model.inducing_points
     where, variance = model.kernel.frequencies(keys[0], z.shape[1], FEATURES)
     weights = jax.random.normal(keys[1], (2 * FEATURES, q.mean.shape[1])) * jnp.sqrt(variance / FEATURES)

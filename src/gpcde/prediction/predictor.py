@@ -215,7 +215,9 @@ class Predictor(eqx.Module):
         log_scale: Float[Array, "#n #k"],
     ) -> Mixture:
         """p(y|x) from means and (rotated) variances of f."""
-        mixing, noise = wide(self.model.mixing), self.model.noise_variance * jnp.exp(wide(log_scale))
+        mixing, scale_of_noise = wide(self.model.mixing), jnp.exp(wide(log_scale))
+        noise = self.model.noise_variance * scale_of_noise
+        variance = variance + (self.model.likelihood.function_variance * scale_of_noise)[..., None]
         if self.directions is None:
             spread = variance + noise[..., None]
             return Mixture(log_weight, mean, spread, None, jnp.broadcast_to(noise, mean.shape[:2]))
@@ -249,7 +251,7 @@ def make_predictor(model: Model, posterior: VariationalPosterior, nodes: Nodes) 
     """A predictor, to be compiled."""
     if model.input_map.draw_dim and nodes.context is None:
         raise ValueError("this input map is uncertain: prediction needs standard normal draws for each component")
-    q = posterior.resolve(wide(model.mixing), model.noise_variance)
+    q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     directions = wide(model.mixing).directions()
     return Predictor(model, q.moments(inverse_cholesky(model.gram())), q.rotation, directions, nodes)
 

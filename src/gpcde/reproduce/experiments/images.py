@@ -55,6 +55,8 @@ def fit(
         mixing=start,
         mixing_posterior="conjugate",
         hidden=tuple(settings["hidden"]),
+        trend=settings.get("trend", "none"),
+        likelihood=settings.get("noise", "constant"),
         noise_variance=settings["noise_variance"],
         trials=1,
     )
@@ -99,6 +101,24 @@ def mixture_log_density(mixture: Components, y: Float[np.ndarray, "n p"]) -> Flo
         rest = np.maximum((y**2).sum(1) - (inside**2).sum(1), 0)[:, None]
         total = total + rest / mixture.outside[0] + (y.shape[1] - mean.shape[1]) * np.log(mixture.outside[0])
     return logsumexp(log_weight - 0.5 * total, axis=1)
+
+
+def principal_log_density(
+    train: Float[np.ndarray, "n p"], test: Float[np.ndarray, "m p"], count: int
+) -> Float[np.ndarray, " m"]:
+    """Log densities by probabilistic PCA with that many latents, at maximum likelihood: what no label is needed for.
+
+    N(mean, U diag(λ) Uᵀ + σ² (I - U Uᵀ)), λ the leading eigenvalues of the covariance, σ² the mean of the others.
+    """
+    mean = train.mean(0)
+    z, y = train - mean, test - mean
+    values, vectors = np.linalg.eigh(z.T @ z / len(z))
+    variance, basis = values[::-1][:count], vectors[:, ::-1][:, :count]
+    rest = max(float(values[::-1][count:].mean()), 1e-12)
+    components = Components(
+        np.zeros((1, 1)), np.zeros((1, 1, count)), variance[None, None], basis[None, None], np.full((1, 1), rest)
+    )
+    return mixture_log_density(components, y)
 
 
 def samples(

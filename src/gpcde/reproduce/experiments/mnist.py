@@ -20,9 +20,20 @@ from ...estimators.cvae import CVAE, decoded
 from ...model import quasi_random
 from ...prediction import importance_log_density
 from ..lines import mean_error
-from ..names.mnist import FIXED, GP, GP_FIXED, NETWORK, NETWORK_FIXED, NETWORK_STOPPED, more_latents
+from ..names.mnist import (
+    FIXED,
+    GP,
+    GP_FIXED,
+    GP_MIXED,
+    NETWORK,
+    NETWORK_FASTER,
+    NETWORK_FIXED,
+    NETWORK_STOPPED,
+    WITHIN,
+    more_latents,
+)
 from ..units import Tell, Unit
-from .images import fit, labelled, log_density_by_draws, mixture_log_density
+from .images import fit, labelled, log_density_by_draws, mixture_log_density, principal_log_density
 from .training import noise_variance
 
 CLASSES, SIZES = 10, (2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -65,6 +76,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 MORE_LATENTS, MORE_AT = (5, 10), (8, 64, 512)
 
+FAIRER: dict[str, dict[str, Any]] = {
+    GP_MIXED: PROCESS_SETTINGS | {"noise": "mixed"},
+    NETWORK_FASTER: NETWORK_SETTINGS | {"noise_rate": 10.0},
+}
+FAIRER_AT = (2, 8, 64, 512)
+"""Noise along P's columns too; and the CVAE with a rate of its own for log σ², which falls by rate × steps at most."""
+
+PRINCIPAL, PRINCIPAL_AT = 50, (64, 512)
+"""Latents of probabilistic PCA within classes, and from how many images: more than latents."""
+
 SHORT = {
     "quick": {"steps": 20, "draws": 64, "test": 200},
     "standard": {},
@@ -85,6 +106,14 @@ def units(preset: str) -> list[Unit]:
             own = grid if name.startswith("CVAE") else {}
             cost = 20 if quick else 80 if name.startswith("GP") else 50
             out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
+    for size in (2,) if quick else FAIRER_AT:
+        for name, settings in FAIRER.items():
+            own = grid if name.startswith("CVAE") else {}
+            cost = 20 if quick else 80 if name.startswith("GP") else 50
+            out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
+    for size in () if quick else PRINCIPAL_AT:
+        settings = {"components": PRINCIPAL, "test": None}
+        out.append(Unit("mnist", WITHIN, f"N={size}", 0, 0, settings, 10))
     for dim in () if quick else MORE_LATENTS:
         for size in MORE_AT:
             settings = PROCESS_SETTINGS | SHORT[preset] | {"latent_dim": dim, "draws": 100, "fit_steps": 100}
@@ -107,7 +136,7 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     test = np.flatnonzero(data.test)
     if settings["test"] is not None:
         test = np.random.default_rng(unit.seed).permutation(test)[: settings["test"]]
-    score = _network if unit.model.startswith("CVAE") else _process
+    score = {"CVAE": _network, "pPCA": _principal}.get(unit.model.split()[0].rstrip(","), _process)
     scores, about = score(unit, data, train, {"test": test, "train": train}, tell, checkpoint)
     for name, values in scores.items():
         about[name], about[f"{name}_error"] = mean_error(values)
@@ -148,6 +177,19 @@ def _process(
     return scores, about
 
 
+def _principal(
+    unit: Unit, data: Images, train: np.ndarray, wanted: dict[str, np.ndarray], tell: Tell, checkpoint: Path
+) -> Scores:
+    """Probabilistic PCA of each class alone: log likelihoods of the wanted rows."""
+    scores = {name: np.empty(len(rows)) for name, rows in wanted.items()}
+    for label in range(CLASSES):
+        known = data.images[train[data.labels[train] == label]]
+        for name, rows in wanted.items():
+            at = np.flatnonzero(data.labels[rows] == label)
+            scores[name][at] = principal_log_density(known, data.images[rows[at]], unit.settings["components"])
+    return scores, {}
+
+
 def _network(
     unit: Unit, data: Images, train: np.ndarray, wanted: dict[str, np.ndarray], tell: Tell, checkpoint: Path
 ) -> Scores:
@@ -161,6 +203,7 @@ def _network(
         noise_variance=settings["noise_variance"],
         dropout=settings["dropout"],
         learning_rate=settings["learning_rate"],
+        noise_rate=settings.get("noise_rate", 1.0),
         early_stopping=settings["early_stopping"],
         patience=max(20, epochs // 10),
         max_epochs=epochs,

@@ -2,6 +2,7 @@
 
 GP, GP_FIXED = "GP-CDE", "GP-CDE fixed"
 NETWORK, NETWORK_FIXED, NETWORK_STOPPED = "CVAE", "CVAE fixed", "CVAE early stopped"
+GP_MIXED, NETWORK_FASTER, WITHIN = "GP-CDE, noise along P", "CVAE, rate of noise", "pPCA within classes"
 MODELS = (GP, GP_FIXED, NETWORK, NETWORK_FIXED, NETWORK_STOPPED)
 
 FIXED = 0.1

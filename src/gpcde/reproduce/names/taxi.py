@@ -2,10 +2,11 @@
 
 COMPONENTS = (1, 5, 10, 50)
 STOPPED = " early-stopped"
-FREE_FORM, WARPED, PRODUCT = "GP-CDE free-form", "GP-CDE warped", "C-KDE product"
+FREE_FORM, WARPED, PRODUCT, LOCAL = "GP-CDE free-form", "GP-CDE warped", "C-KDE product", "C-KDE cross-validated"
 MODELS = (
     "U-KDE",
     "C-KDE",
+    LOCAL,
     PRODUCT,
     *(f"MDN-{k}" for k in COMPONENTS),
     *(f"MDN-{k}{STOPPED}" for k in COMPONENTS),

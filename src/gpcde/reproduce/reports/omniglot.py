@@ -2,10 +2,12 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..lines import Line, unpicture
+from ..names.omniglot import GP
 from .tables import new_figure, write_figure, write_table
 
 PAPER = 0.072
@@ -13,26 +15,54 @@ PAPER = 0.072
 
 def report(lines: list[Line], out: Path) -> None:
     """omniglot.md and omniglot.csv, the number; three figures of samples."""
-    rows = [
-        [
-            line["model"],
-            f"{line['metrics']['log_likelihood']:.4f} ± {line['metrics']['error']:.4f}",
-            f"{PAPER:.3f}",
-            f"{line['metrics']['effective_sample_size']['0.5']:.1f} of {line['settings']['draws']}",
-            f"{line['metrics']['noise_variance']:.4f}",
-            line["metrics"]["test_images"],
-            f"{line['seconds'] / 60:.0f}",
-        ]
-        for line in lines
-    ]
+    rows = [_row(line) for line in lines]
+    ways = sorted({way for line in lines for way in line["metrics"].get("few_shot", {})}, key=int, reverse=True)
+    few = [f"{way}-way, {name}" for way in ways for name in ("Bayes' rule", "nearest neighbour")]
     header = ["model", "nats per pixel", "the paper", "effective sample size (median)", "σ²", "test images", "minutes"]
     write_table(out, "omniglot", header, rows)
-    if not lines:
+    told = [line["metrics"]["few_shot"] for line in lines if "few_shot" in line["metrics"]]
+    if not told:
         return
-    pictures = {name: unpicture(stored) for name, stored in lines[-1]["metrics"]["pictures"].items()}
+    classes = [
+        [*(_share(one[way][name]) for way in ways for name in ("accuracy", "nearest")), _nats(one[ways[0]])]
+        for one in told
+    ]
+    write_table(out, "omniglot_classes", [*few, "right minus wrong label, nats per pixel"], classes)
+    pictures = {name: unpicture(stored) for name, stored in _drawn(lines)["pictures"].items()}
     _sheet(out, "omniglot_fewshot", pictures["test"][:12], 1)
     for name in ("train", "test"):
         _sheet(out, f"omniglot_{name}", pictures[name][:, :6], 6)
+
+
+def _row(line: Line) -> list[Any]:
+    metrics = line["metrics"]
+    by_draws = (
+        [f"{metrics['effective_sample_size']['0.5']:.1f} of {line['settings']['draws']}"]
+        if "few_shot" in metrics
+        else ["–"]
+    )
+    return [
+        line["model"],
+        f"{metrics['log_likelihood']:.4f} ± {metrics['error']:.4f}",
+        f"{PAPER:.3f}" if line["model"] == GP else "–",
+        *by_draws,
+        f"{metrics['noise_variance']:.4f}" if "noise_variance" in metrics else "–",
+        metrics["test_images"],
+        f"{line['seconds'] / 60:.0f}",
+    ]
+
+
+def _drawn(lines: list[Line]) -> dict[str, Any]:
+    """What the line with pictures tells."""
+    return next(line["metrics"] for line in lines if "pictures" in line["metrics"])
+
+
+def _share(pair: list[float]) -> str:
+    return f"{pair[0]:.3f} ± {pair[1]:.3f}"
+
+
+def _nats(one: dict[str, Any]) -> str:
+    return f"{one['right_minus_wrong'][0]:.4f} ± {one['right_minus_wrong'][1]:.4f}"
 
 
 def _sheet(out: Path, name: str, rows: np.ndarray, columns: int) -> None:

@@ -67,7 +67,8 @@ def _note(fits: dict[tuple[str, str], Line], best: Sequence[str], days: Sequence
         "The paper's numbers are of its own selection of trips, so their order and differences compare, not their "
         "level. MDN-k as in the paper: three layers of 50 units, diagonal covariances, a fixed number of steps; "
         "early-stopped: on a fifth of the rows, with weight decay and full covariances. C-KDE as in the paper: the 50 "
-        "nearest trips, with the kernel width that cross-validation finds for all trips; product: kernels in x too."
+        "nearest trips, with the kernel width that cross-validation finds for all trips; cross-validated: with the "
+        "width that makes trips likeliest given their 50 nearest; product: kernels in x too."
     )
     if best:
         text += f"\n\nThe best of each column: {'; '.join(best)}."

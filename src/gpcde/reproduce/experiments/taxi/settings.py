@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ...names.taxi import COMPONENTS, DAY, FREE_FORM, MODELS, PRODUCT, SIZES, STOPPED, WARPED
+from ...names.taxi import COMPONENTS, DAY, FREE_FORM, LOCAL, MODELS, PRODUCT, SIZES, STOPPED, WARPED
 from ...units import Unit
 
 SPLIT_SEED = 2018
@@ -54,6 +54,7 @@ def _scale_unit(preset: str) -> Unit:
 SECONDS: dict[str, tuple[float, float, float]] = {
     "U-KDE": (8, 10, 40),
     "C-KDE": (8, 9, 10),
+    LOCAL: (8, 9, 10),
     PRODUCT: (15, 30, 90),
     **{f"MDN-{k}{kind}": (20, 25, 60) for k in COMPONENTS for kind in ("", STOPPED)},
     "GP-LVM": (30, 40, 60),
@@ -71,6 +72,8 @@ def _recipe(model: str, size: str, preset: str) -> tuple[str, dict[str, Any]]:
         return "kde", {"options": {}}
     if model == "C-KDE":
         return "neighbours", {"options": {"method": "neighbours", "n_neighbors": 50}}
+    if model == LOCAL:
+        return "neighbours", {"options": {"method": "neighbours_cv", "n_neighbors": 50}}
     if model == PRODUCT:
         return "product", {"options": {"method": "cv_ml"}}
     if model.startswith("MDN"):

@@ -117,4 +117,6 @@ def _network_settings(preset: str, data: str) -> tuple[dict[str, Any], float]:
         "batch": batch,
         "validation": 0.2,
     }
+    if data in SMALL or grid:  # log σ² falls by rate × steps at most, which is far enough where rows are many
+        settings["noise_rate"] = 10.0
     return settings, epochs * ROWS[data] / batch * (12 if grid else 1) * 0.5e-3
