@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -204,6 +205,51 @@ def test_a_death_ends_the_others_and_one_process_goes_on_from_the_checkpoint(tmp
     frame = pd.DataFrame(X, columns=["a", "b"])
     expected = GP(**SETTINGS, random_state=0).fit(frame, pd.DataFrame({"y": Y}))
     np.testing.assert_allclose(load(three).score(frame, Y), expected.score(frame, Y), rtol=1e-8)
+
+
+WAITING = """
+import os
+import time
+
+if "GPCDE_PROCESS" in os.environ:
+    from gpcde.cli import fitting
+
+    def wait(*given):
+        open(os.environ["STAMP"] + os.environ["GPCDE_PROCESS"][0], "w").write(str(os.getpid()))
+        time.sleep(200)
+
+    fitting._fit = wait
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_the_death_of_the_one_that_started_them_ends_all(end: signal.Signals, tmp_path: Path, data: str) -> None:
+    """Also a death that it cannot know of; JAX lets its processes outlive a SIGTERM."""
+    (tmp_path / "sitecustomize.py").write_text(WAITING)
+    stamps = [tmp_path / "stamp0", tmp_path / "stamp1"]
+    path = os.pathsep.join([str(tmp_path), SOURCE])
+    env = {**os.environ, "PYTHONPATH": path, "STAMP": str(tmp_path / "stamp")}
+    command = [sys.executable, "-m", "gpcde", *words(data, "--processes", "2")]
+    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not all(stamp.exists() and stamp.read_text() for stamp in stamps):
+            time.sleep(0.1)
+        children = [int(stamp.read_text()) for stamp in stamps]
+        process.send_signal(end)
+        process.wait(60)
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(map(is_running, children)):
+        time.sleep(0.1)
+    assert not any(map(is_running, children))
+
+
+def is_running(number: int) -> bool:
+    """Whether there is such a process, and it is not waiting to be buried."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return False
 
 
 # processes that read, played by threads

@@ -8,10 +8,12 @@ They are joined by `jax.distributed`. The first alone writes files, and speaks.
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -52,8 +54,10 @@ def start(count: int, arguments: Sequence[str]) -> int:
             place = {PLACE: f"{i}/{count}/{address}", "NPROC": str(max(1, cores // count))}
             heard = None if i == 0 else said[i]
             env = {**os.environ, **place}
-            children.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=heard))
+            watched, silent = subprocess.PIPE, subprocess.DEVNULL  # the first tells a child that this process lives
+            children.append(subprocess.Popen(command, env=env, stdin=watched, stdout=silent, stderr=heard))
         stack.callback(_end, children)
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _terminated))
         interrupted = False
         while True:
             try:
@@ -67,6 +71,17 @@ def start(count: int, arguments: Sequence[str]) -> int:
                 time.sleep(0.1)
             except KeyboardInterrupt:  # they have had it too
                 interrupted = True
+
+
+def _terminated(number: int, frame: object) -> None:
+    """The others are ended too."""
+    raise SystemExit(128 + number)
+
+
+def _watch() -> None:
+    """End this process when the one that started it is gone, however that ended: nobody would look after it."""
+    os.read(0, 1)  # which waits, and comes back at the end of the pipe
+    os._exit(1)
 
 
 def _tell(number: int, count: int, code: int, said: IO[bytes]) -> int:
@@ -101,6 +116,7 @@ def joined(given: str | None) -> Iterator[str | None]:
 
     try:
         if PLACE in os.environ:
+            threading.Thread(target=_watch, daemon=True).start()
             number, count, address = os.environ[PLACE].split("/")
             jax.distributed.initialize(address, int(count), int(number), heartbeat_timeout_seconds=HEARTBEAT)
         else:
