@@ -173,12 +173,11 @@ def test_fixed_noise_stays_fixed_and_free_noise_does_not() -> None:
 
 
 def test_noise_goes_as_far_as_its_own_rate_lets_it() -> None:
-    """Adam moves log σ² by one rate a step: from its start at 0, by 20 steps of 0.001 and no more, or of 0.01."""
+    """Adam moves log σ² by about one rate a step: from its start at 0, by 20 steps of 0.001 and no more, or of 0.01."""
     X, y = rows()
     slow, fast = (CVAE(max_epochs=20, noise_rate=r, early_stopping=False, random_state=0).fit(X, y) for r in (1, 10))
     falls = [-float(model.network_.log_noise_variance) for model in (slow, fast)]
-    assert 0.01 < falls[0] <= 0.0201
-    assert 0.05 < falls[1] <= 0.201
+    assert 0.01 < falls[0] <= 0.0201 < falls[1] <= 0.201
 
 
 def test_the_grid_is_searched_by_held_out_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +217,7 @@ def test_a_file_holds_the_same_model(name: str, tmp_path: Path) -> None:
         ({"architecture": "large"}, r"architecture must be one of \('small', 'images'\), got 'large'"),
         ({"noise_variance": 0.0}, "noise_variance must be positive, or None to learn it, got 0.0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
-        ({"noise_rate": 0.0}, "noise_rate must be a positive number, got 0.0"),
+        ({"noise_rate": 0.0}, "noise_rate must be positive, got 0.0"),
         ({"latent_dim": 0}, "latent_dim must be a positive integer, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),

@@ -261,7 +261,7 @@ def test_a_file_holds_the_same_model(make: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "rule of thumb"}, "method must be 'cv_ml' or 'neighbours', got 'rule of thumb'"),
+        ({"method": "rule of thumb"}, "method must be 'cv_ml', 'neighbours' or 'neighbours_cv', got 'rule of thumb'"),
         ({"n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
     ],
 )

@@ -360,7 +360,7 @@ class ConditionalKDE(_Kernels):
             Itself.
         """
         if self.method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
+            raise ValueError(f"method must be 'cv_ml', 'neighbours' or 'neighbours_cv', got {self.method!r}")
         self._check_positive_integers("n_neighbors")
         rng = self._keep(X, y)
         if self.method == "neighbours":

@@ -21,6 +21,7 @@ from ...model import quasi_random
 from ...prediction import importance_log_density
 from ..lines import mean_error
 from ..names.mnist import (
+    APART,
     FIXED,
     GP,
     GP_FIXED,
@@ -83,8 +84,10 @@ FAIRER: dict[str, dict[str, Any]] = {
 FAIRER_AT = (2, 8, 64, 512)
 """Noise along P's columns too; and the CVAE with a rate of its own for log σ², which falls by rate × steps at most."""
 
-PRINCIPAL, PRINCIPAL_AT = 50, (64, 512)
-"""Latents of probabilistic PCA within classes, and from how many images: more than latents."""
+PRINCIPAL = 50
+PRINCIPAL_AT: dict[str, tuple[int, ...]] = {WITHIN: (8, 64, 512), APART: (512,)}
+"""Latents of probabilistic PCA: one covariance for the differences from the classes' means, or one for each class; and
+from how many images, more than latents."""
 
 SHORT = {
     "quick": {"steps": 20, "draws": 64, "test": 200},
@@ -111,9 +114,9 @@ def units(preset: str) -> list[Unit]:
             own = grid if name.startswith("CVAE") else {}
             cost = 20 if quick else 80 if name.startswith("GP") else 50
             out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
-    for size in () if quick else PRINCIPAL_AT:
-        settings = {"components": PRINCIPAL, "test": None}
-        out.append(Unit("mnist", WITHIN, f"N={size}", 0, 0, settings, 10))
+    settings = {"components": PRINCIPAL, "test": None}
+    for name, at in {}.items() if quick else PRINCIPAL_AT.items():
+        out += [Unit("mnist", name, f"N={size}", 0, 0, settings, 10) for size in at]
     for dim in () if quick else MORE_LATENTS:
         for size in MORE_AT:
             settings = PROCESS_SETTINGS | SHORT[preset] | {"latent_dim": dim, "draws": 100, "fit_steps": 100}
@@ -180,13 +183,15 @@ def _process(
 def _principal(
     unit: Unit, data: Images, train: np.ndarray, wanted: dict[str, np.ndarray], tell: Tell, checkpoint: Path
 ) -> Scores:
-    """Probabilistic PCA of each class alone: log likelihoods of the wanted rows."""
+    """Probabilistic PCA within classes, or of each class alone: log likelihoods of the wanted rows."""
+    by_label = [data.images[train[data.labels[train] == label]] for label in range(CLASSES)]
+    within = np.concatenate([known - known.mean(0) for known in by_label])
     scores = {name: np.empty(len(rows)) for name, rows in wanted.items()}
-    for label in range(CLASSES):
-        known = data.images[train[data.labels[train] == label]]
+    for label, known in enumerate(by_label):
+        covarying = known if unit.model == APART else within + known.mean(0)
         for name, rows in wanted.items():
             at = np.flatnonzero(data.labels[rows] == label)
-            scores[name][at] = principal_log_density(known, data.images[rows[at]], unit.settings["components"])
+            scores[name][at] = principal_log_density(covarying, data.images[rows[at]], unit.settings["components"])
     return scores, {}
 
 

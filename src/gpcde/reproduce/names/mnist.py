@@ -2,7 +2,8 @@
 
 GP, GP_FIXED = "GP-CDE", "GP-CDE fixed"
 NETWORK, NETWORK_FIXED, NETWORK_STOPPED = "CVAE", "CVAE fixed", "CVAE early stopped"
-GP_MIXED, NETWORK_FASTER, WITHIN = "GP-CDE, noise along P", "CVAE, rate of noise", "pPCA within classes"
+GP_MIXED, NETWORK_FASTER = "GP-CDE, noise along P", "CVAE, rate of noise"
+WITHIN, APART = "pPCA within classes", "pPCA of each class"
 MODELS = (GP, GP_FIXED, NETWORK, NETWORK_FIXED, NETWORK_STOPPED)
 
 FIXED = 0.1

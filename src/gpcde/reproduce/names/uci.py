@@ -1,6 +1,13 @@
 """The models and data sets of the UCI experiment."""
 
-LINEAR, GP, NETWORK, AMORTISED, OPTIMAL = MODELS = ("Linear", "GP", "CVAE", "GP-CDE amortised", "GP-CDE optimal")
+LINEAR, GP, NETWORK, CHOSEN, AMORTISED, OPTIMAL = MODELS = (
+    "Linear",
+    "GP",
+    "CVAE",
+    "CVAE, grid",
+    "GP-CDE amortised",
+    "GP-CDE optimal",
+)
 
 ROWS = {
     "boston": 455,

@@ -17,30 +17,37 @@ if TYPE_CHECKING:
 
 def report(lines: list[Line], out: Path) -> None:
     """uci.md and uci.csv, the table; uci.png and uci.pdf, a panel for each data set. Missing units are left out."""
-    header = ["data", "splits", *MODELS, f"{OPTIMAL} − {AMORTISED}", f"{OPTIMAL} − {GP}"]
-    rows = [_row(lines, data) for data in UCI if any(line["data"] == data for line in lines)]
+    models = [model for model in MODELS if any(line["model"] == model for line in lines)]
+    header = ["data", "splits", *models, f"{OPTIMAL} − {AMORTISED}", f"{OPTIMAL} − {GP}"]
+    rows = [_row(lines, data, models) for data in UCI if any(line["data"] == data for line in lines)]
     note = (
         "Mean test log likelihood ± standard error over the splits, in the units of y; higher is better. Differences "
         "are paired: of the two models on the same split. Settings were chosen by training bounds, with test scores in "
-        "view."
+        "view. In brackets, of how many splits, where not of all."
     )
     write_table(out, "uci", header, rows, note)
     figure = new_figure(14, 5.5)
     panels = figure.subplots(2, 5).ravel()
     for panel, data in zip(panels, UCI, strict=True):
-        _panel(panel, lines, data)
+        _panel(panel, lines, data, models)
     figure.suptitle("Test log likelihood (higher is better)")
     write_figure(out, "uci", figure)
 
 
-def _row(lines: list[Line], data: str) -> list[str]:
-    scores = {model: metric(lines, "log_likelihood", data=data, model=model) for model in MODELS}
+def _row(lines: list[Line], data: str, models: list[str]) -> list[str]:
+    scores = {model: metric(lines, "log_likelihood", data=data, model=model) for model in models}
+    most = max(len(values) for values in scores.values())
     return [
         data,
-        str(max(len(values) for values in scores.values())),
-        *(with_error(values) for values in scores.values()),
+        str(most),
+        *(_with_count(values, most) for values in scores.values()),
         *(with_error(_differences(lines, data, OPTIMAL, other)) for other in (AMORTISED, GP)),
     ]
+
+
+def _with_count(values: Float[np.ndarray, " k"], most: int) -> str:
+    """As in "-2.345 ± 0.012", and of how many splits, if not of all."""
+    return with_error(values) + (f" ({len(values)})" if 0 < len(values) < most else "")
 
 
 def _differences(lines: list[Line], data: str, one: str, two: str) -> Float[np.ndarray, " k"]:
@@ -53,17 +60,17 @@ def _differences(lines: list[Line], data: str, one: str, two: str) -> Float[np.n
     return np.array([scores[one][split] - scores[two][split] for split in both])
 
 
-def _panel(panel: "Axes", lines: list[Line], data: str) -> None:
-    """A point with an error bar for each model, from top to bottom in the order of MODELS."""
-    for place, model in enumerate(MODELS):
+def _panel(panel: "Axes", lines: list[Line], data: str, models: list[str]) -> None:
+    """A point with an error bar for each model, from top to bottom in this order."""
+    for place, model in enumerate(models):
         mean, error = mean_error(metric(lines, "log_likelihood", data=data, model=model))
         if not np.isnan(mean):
             bar = None if np.isnan(error) else error
-            panel.errorbar(mean, len(MODELS) - 1 - place, xerr=bar, fmt="o", capsize=3, color=f"C{place}", markersize=5)
+            panel.errorbar(mean, len(models) - 1 - place, xerr=bar, fmt="o", capsize=3, color=f"C{place}", markersize=5)
     named = panel.get_subplotspec()
-    labels = list(MODELS[::-1]) if named is not None and named.is_first_col() else [""] * len(MODELS)
-    panel.set_yticks(range(len(MODELS)), labels)
-    panel.set_ylim(-0.6, len(MODELS) - 0.4)
+    labels = list(models[::-1]) if named is not None and named.is_first_col() else [""] * len(models)
+    panel.set_yticks(range(len(models)), labels)
+    panel.set_ylim(-0.6, len(models) - 0.4)
     panel.grid(axis="x", alpha=0.3)
     panel.set_title(f"{data} ({ROWS[data]} rows)", fontsize=10)
     panel.tick_params(labelsize=8)

@@ -9,7 +9,7 @@ from ....datasets import load_uci
 from ....estimators.cvae import CVAE
 from ....estimators.linear import LinearGaussian
 from ....prediction import Nodes, Predictor
-from ...names.uci import LINEAR, NETWORK
+from ...names.uci import CHOSEN, LINEAR, NETWORK
 from ...units import Tell, Unit
 from ..training import noise_variance
 from .training import Task, standardised, trained
@@ -18,7 +18,7 @@ from .training import Task, standardised, trained
 def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     """Train a model on a split, and score it on the split's test rows."""
     task = standardised(load_uci(unit.data), unit.split)
-    score = {LINEAR: _linear, NETWORK: _network}.get(unit.model, _process)
+    score = {LINEAR: _linear, NETWORK: _network, CHOSEN: _network}.get(unit.model, _process)
     metrics = score(unit, task, tell, checkpoint)
     metrics["noise_variance"] *= float(np.exp(2 * task.log_scale))
     for name in ("log_likelihood", "bound"):
