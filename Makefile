@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# also what takes minutes and is an extra: the flow, skpro's own checks
+# also extras (the flow, skpro, dask, the explorer in a browser) and rarer combinations, which compile for long
 test-all: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 

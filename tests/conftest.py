@@ -9,7 +9,16 @@ import gc
 import inspect
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner in the background ignores it, and its children do
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers are told by it
     os.environ["GPCDE_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpcde-tests-")
@@ -18,53 +27,127 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 
-from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
-from typing import Any
-
-import jax
-import pytest
-
-from gpcde.estimators import base, plan
-from gpcde.runtime import programs
-from gpcde.runtime.precision import scope
+# the package is imported where it is needed: the process that hands out the tests waits for none of it
 
 TESTS = count(1)
 
 
-def is_named(function: Any, plainly: Callable[[Any], bool] = programs._is_named) -> bool:
+def share_programs() -> None:
     """Types are checked by a function round each, which does what it did: its programs can be shared."""
-    checked = "jaxtyping" in getattr(getattr(function, "__code__", None), "co_filename", "")
-    return plainly(inspect.unwrap(function) if checked else function)
+    from gpcde.runtime import programs
+
+    plainly = programs._is_named
+
+    def is_named(function: Any) -> bool:
+        checked = "jaxtyping" in getattr(getattr(function, "__code__", None), "co_filename", "")
+        return plainly(inspect.unwrap(function) if checked else function)
+
+    programs._is_named = is_named
 
 
-programs._is_named = is_named
-
-LONG = (
-    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[mnist]",
-    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[omniglot]",
-    "test_experiments.py::test_the_quick_preset_makes_tables_and_figures[taxi]",
-    "test_kde.py::test_many_rows",
-    "test_rivals.py::test_each_comes_close_to_the_truth[bimodal-GPCDE1]",
-    "test_rivals.py::test_each_comes_close_to_the_truth[correlated-GPCDE]",
-    "test_rivals.py::test_each_comes_close_to_the_truth[unconditional-GPCDE]",
-    "test_robust.py::test_densities_of_values_that_repeat_stay_finite[<lambda>-whole numbers]",
-    "test_site.py::test_an_example_runs_without_its_data[geyser]",
-    "test_spread.py::test_several_devices_give_the_bound_and_the_model_of_one",
-    "test_stacked.py::test_the_stack_is_the_weighted_sum_of_its_members[alike outputs]",
-)
+LONG = {
+    "test_bound.py": (
+        "derivatives_are_finite_differences_with_q_of_u_held_fixed[none, project, gaussian]",
+        "derivatives_are_finite_differences_with_q_of_u_held_fixed[network draws, warp, gaussian]",
+        "derivatives_are_finite_differences_with_q_of_u_held_fixed[free-form, warp, point, varying]",
+        "derivatives_are_finite_differences_with_q_of_u_held_fixed[own closed, project, point, varying]",
+        "draws_of_a_x_average_to_the_expectation_over_a[draws]",
+        "draws_of_a_x_average_to_the_expectation_over_a[closed]",
+        "separating_the_kernel_changes_neither_bound_nor_derivatives[project]",
+        "categories_are_their_one_hot_encoding[warp]",
+        "a_single_precision_model_has_the_bound_of_its_double_copy[importance]",
+    ),
+    "test_companions.py": ("categories_and_outputs_together_have_companions_too[P]",),
+    "test_cvae.py": (
+        "every_likelihood_is_the_integral_over_w[log]",
+        "every_likelihood_is_the_integral_over_w[two outputs]",
+        "the_layers_are_the_papers[images-encoder1-decoder1]",
+    ),
+    "test_expectations.py": (
+        "no_array_of_points_by_pairs_is_made[polynomial 2-diagonal]",
+        "without_variance_the_gradients_are_those_of_the_plain_kernel[polynomial 3, some columns-diagonal]",
+        "without_variance_the_gradients_are_those_of_the_plain_kernel[rbf, some columns-full]",
+    ),
+    "test_experiments.py": (
+        "the_quick_preset_makes_tables_and_figures[mnist]",
+        "the_quick_preset_makes_tables_and_figures[omniglot]",
+        "the_quick_preset_makes_tables_and_figures[taxi]",
+        "the_warp_starts_as_its_settings_say[float32]",
+    ),
+    "test_gp.py": ("a_function_without_noise_is_followed_and_not_lost_to_rounding[12]",),
+    "test_gpcde.py": (
+        "the_quick_log_density_is_that_of_the_components[amortised]",
+        "the_quick_log_density_is_that_of_the_components[gaussian]",
+        "the_quick_log_density_is_that_of_the_components[mdn of categories]",
+    ),
+    "test_gpcde_training.py": ("a_seed_decides_everything[categories]",),
+    "test_kde.py": ("many_rows",),
+    "test_latent_posterior.py": (
+        "free_form_weights_are_what_a_node_is_worth_to_the_bound[P]",
+        "free_form_weights_are_what_a_node_is_worth_to_the_bound[two outputs]",
+    ),
+    "test_padding.py": (
+        "padding_changes_no_bound_no_statistic_and_no_step[importance]",
+        "padding_changes_no_bound_no_statistic_and_no_step[projected]",
+    ),
+    "test_parts.py": ("a_mixing_with_the_same_moments_is_the_same_model[4]",),
+    "test_paths.py": (
+        "densities_average_to_the_prediction[categories]",
+        "draws_have_the_moments_of_the_posterior[matern32-x-None]",
+        "draws_have_the_moments_of_the_posterior[rbf \\xd7 matern32-x-Identity(dim=3)]",
+        "draws_share_one_uncertain_projection[A x]",
+        "frequencies_are_of_the_kernels_spectrum[rbf \\xd7 matern32]",
+    ),
+    "test_posterior.py": (
+        "an_em_step_never_lowers_the_free_form_bound[two columns]",
+        "where_the_noise_varies_a_full_natural_step_reaches_the_optimum[known latents]",
+    ),
+    "test_rivals.py": (
+        "each_comes_close_to_the_truth[bimodal-GPCDE1]",
+        "each_comes_close_to_the_truth[correlated-GPCDE]",
+        "each_comes_close_to_the_truth[correlated-Stacked]",
+        "each_comes_close_to_the_truth[heteroscedastic-CVAE]",
+        "each_comes_close_to_the_truth[unconditional-GPCDE]",
+    ),
+    "test_robust.py": (
+        "constant_columns_change_nothing[CVAE]",
+        "constant_columns_change_nothing[Flow]",
+        "constant_columns_change_nothing[GPCDE and companions]",
+        "densities_of_values_that_repeat_stay_finite[<lambda>-whole numbers]",
+        "without_any_column_that_varies_the_density_is_of_y_alone[Flow]",
+        "without_any_column_that_varies_the_density_is_of_y_alone[GPCDE and companions]",
+    ),
+    "test_site.py": ("an_example_runs_without_its_data[geyser]",),
+    "test_special_cases.py": (
+        "the_optimal_bound_is_the_dense_collapsed_bound[1]",
+        "without_inputs_it_is_the_bayesian_gplvm[False]",
+        "latents_without_influence_leave_sparse_regression[draws]",
+        "latents_without_influence_leave_sparse_regression[importance]",
+        "a_narrow_q_of_w_is_regression_on_known_latents[False]",
+    ),
+    "test_spread.py": ("several_devices_give_the_bound_and_the_model_of_one",),
+    "test_stacked.py": ("the_stack_is_the_weighted_sum_of_its_members[alike outputs]",),
+    "test_start.py": (
+        "twenty_rows_and_more_inducing_inputs_than_rows[gaussian]",
+        "twenty_rows_and_more_inducing_inputs_than_rows[float32]",
+    ),
+    "test_weights.py": (
+        "a_weight_is_how_often_a_row_is_there[P of log y]",
+        "a_weight_is_how_often_a_row_is_there[amortised, in batches]",
+    ),
+}
 """Tests that compile for long, and beside which a shorter one makes the same claim: for `make test-all`."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.endswith(LONG):
+        if item.name.removeprefix("test_") in LONG.get(item.path.name, ()):
             item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
+    share_programs()
     gc.freeze()  # what is imported stays, and looking through it again and again takes its time
 
 
@@ -76,6 +159,8 @@ def pytest_unconfigure() -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody says how long to train, as in the documents, it is not for long."""
+    from gpcde.estimators import base, plan
+
     for name in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS", "FIRST_STEPS"):
         monkeypatch.setattr(plan, name, 50)
     monkeypatch.setattr(base, "ENOUGH_HELD", 1)
@@ -83,6 +168,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
+    import jax
+
+    from gpcde.runtime.precision import scope
+
     with scope():
         yield
     if next(TESTS) % 50 == 0 and is_crowded():

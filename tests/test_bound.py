@@ -598,7 +598,7 @@ def check_derivatives(model: Model, statistics: Statistics, seed: int = 11) -> N
         direction /= np.linalg.norm(direction)
         h, values = 1e-3, []
         for k in (-2, -1, 1, 2):
-            moved = [other + k * h * direction if i == j else other for j, (_, other) in enumerate(named)]
+            moved = [np.asarray(other) + k * h * direction if i == j else other for j, (_, other) in enumerate(named)]
             there, own = jax.tree.unflatten(structure, moved)
             values.append(float(terms_of(there, held, batch, draws, own).bound))
         difference = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)

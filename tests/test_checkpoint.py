@@ -78,7 +78,7 @@ def test_a_resumed_fit_ends_where_it_would_have(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("often")
 def test_early_stopping_remembers_its_best_state(tmp_path: Path) -> None:
     """The best state of the held-out rows, and how long it has waited, survive the interruption."""
-    settings: dict[str, Any] = {**BATCHES, "batch_size": 8, "max_steps": 600, "early_stopping": True, "patience": 3}
+    settings: dict[str, Any] = {"batch_size": 8, "max_steps": 600, "early_stopping": True, "patience": 3}
     noise = np.random.default_rng(0).standard_normal(len(X))  # nothing to learn: the first state is the best
     whole_fit = quick(**settings).fit(X, noise)
     ended = int(whole_fit.history_["step"][-1])

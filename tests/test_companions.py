@@ -13,6 +13,7 @@ from scipy.stats import norm
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
+from gpcde.estimators import base
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.linear import Line
@@ -109,8 +110,8 @@ def test_the_line_is_linear_regression() -> None:
 def test_the_regression_is_one_without_latents() -> None:
     """Where y is a smooth function and normal noise, it is among the companions' candidates as GP() is, nearly."""
     rng = np.random.default_rng(1)
-    X = rng.uniform(-2, 2, (150, 1))
-    y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(150)
+    X = rng.uniform(-2, 2, (60, 1))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(60)
     model, alone = GPCDE(**SETTINGS).fit(X, y), GP(random_state=0).fit(X, y)
     shares = members(model)
     (regression,) = [one for one in shares.members if isinstance(one, Regression)]
@@ -180,32 +181,44 @@ def test_categories_and_outputs_together_have_companions_too(name: str, tmp_path
     np.testing.assert_array_equal(gpcde.load(tmp_path / "model").predict_density(X).log_pdf(y), quick)
 
 
-@pytest.mark.parametrize(
-    ("copies", "at"), [(1, 100), (5, 50), (5, 150)], ids=["several parts", "within the part", "after it"]
-)
-def test_a_fit_that_is_cut_off_goes_on_to_the_same_bits(copies: int, at: int, tmp_path: Path) -> None:
-    """With the companions that were weighed before it, or before they were."""
-    rng = np.random.default_rng(7)
-    X, y = np.repeat(AT, copies, axis=0), np.repeat(STEPS, copies)
-    X = X + 1e-3 * rng.standard_normal(X.shape) * (copies > 1)
-    settings = {**SETTINGS, "max_steps": 200}
+@pytest.fixture
+def one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows are many, or some are thought enough, they are held out once, and the trial's model goes on."""
+    monkeypatch.setattr(base, "ENOUGH_HELD", 1)
+
+
+def cut_off(whole: GPCDE, at: int, path: Path) -> None:
+    """The same fit, interrupted at this step and made again, ends with the same bits."""
 
     def interrupt(model: GPCDE, record: Any) -> None:
         if record.step >= at:
             raise KeyboardInterrupt
 
-    whole = GPCDE(**settings).fit(X, y)
-    settings["checkpoint"] = tmp_path / "fit.gpcde"
+    settings: dict[str, Any] = {**SETTINGS, "max_steps": whole.max_steps, "checkpoint": path}
     with pytest.raises(KeyboardInterrupt), pytest.warns(gpcde.FitWarning):
-        GPCDE(**settings, callbacks=[interrupt]).fit(X, y)
-    resumed = GPCDE(**settings).fit(X, y)
+        GPCDE(**settings, callbacks=[interrupt]).fit(AT, STEPS)
+    resumed = GPCDE(**settings).fit(AT, STEPS)
     assert_same_model(resumed, whole)
     np.testing.assert_array_equal(members(resumed).shares, members(whole).shares)
 
 
+def test_a_fit_of_several_parts_that_is_cut_off_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """With the companions that were weighed before it."""
+    whole = GPCDE(**{**SETTINGS, "max_steps": 100}).fit(AT, STEPS)
+    cut_off(whole, 50, tmp_path / "fit.gpcde")
+
+
+@pytest.mark.usefixtures("one_part")
+def test_a_fit_that_is_cut_off_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Within the part that comes first, before the companions are weighed, and after it."""
+    whole = GPCDE(**{**SETTINGS, "max_steps": 200}).fit(AT, STEPS)
+    for at in (50, 150):
+        cut_off(whole, at, tmp_path / f"{at}.gpcde")
+
+
+@pytest.mark.usefixtures("one_part")
 def test_a_fit_that_is_stopped_in_its_first_part_has_companions() -> None:
-    X, y = np.repeat(AT, 5, axis=0), np.repeat(STEPS, 5)
-    model = GPCDE(**{**SETTINGS, "max_steps": 200}, callbacks=[lambda model, record: record.step >= 50]).fit(X, y)
+    model = GPCDE(**{**SETTINGS, "max_steps": 200}, callbacks=[lambda model, record: record.step >= 50]).fit(AT, STEPS)
     assert model.n_steps_ == 50
     assert members(model).shares.sum() == pytest.approx(1)
 

@@ -129,7 +129,8 @@ def test_bad_models_are_refused(models: Any) -> None:
         vars(compare)["__wrapped__"](*linear(), models)  # past the tests' own type checks
 
 
-@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [False, True])
 def test_a_cluster_of_dask_gives_the_same_scores(processes: bool) -> None:
     """Through joblib's backend, of comparisons and of scikit-learn's searches; in processes, with compiled models."""
     distributed = pytest.importorskip("distributed")

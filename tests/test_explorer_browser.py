@@ -13,6 +13,8 @@ import pytest
 from gpcde import LinearGaussian
 from gpcde.explorer.answers import Explorer
 
+pytestmark = pytest.mark.slow
+
 SPEC = importlib.util.spec_from_file_location("pictures", Path(__file__).parent.parent / "docs" / "explorer.py")
 assert SPEC is not None
 assert SPEC.loader is not None

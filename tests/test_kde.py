@@ -188,7 +188,7 @@ def test_many_rows() -> None:
 
 def test_some_rows_and_held_out_ones_find_the_bandwidths_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a smooth density, those that leaving out each of all rows finds."""
-    X, y = rows(800)
+    X, y = rows(500)
     exact = [model.fit(X, y).bandwidths_ for model in (KDE(), ConditionalKDE())]
     monkeypatch.setattr("gpcde.estimators.kde.ENOUGH", 100)
     quick = [model.fit(X, y).bandwidths_ for model in (KDE(random_state=0), ConditionalKDE(random_state=0))]

@@ -429,7 +429,12 @@ CASES: dict[str, Case] = {
         {"kernel": RationalQuadratic, "likelihood": Fan},
     ),
 }
-ALL = pytest.mark.parametrize("name", CASES)
+ALONE = ("likelihood", "prior")
+"""Which are tried together above; each by itself for `make test-all`."""
+
+ALL = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALONE else name for name in CASES]
+)
 
 
 @cache

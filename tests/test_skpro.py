@@ -18,6 +18,8 @@ import gpcde.skpro
 from gpcde import MDN, ConditionalDensity
 from gpcde.skpro import DensityDistribution, DensityRegressor
 
+pytestmark = pytest.mark.slow
+
 ROWS, NEW = 40, pd.Index([f"row {i}" for i in range(6)], name="name")
 CASES = {"one": ("a",), "log": ("a",), "two": ("a", "b")}
 
@@ -56,7 +58,6 @@ def same(table: pd.DataFrame, values: np.ndarray, columns: Any, rtol: float = 1e
     np.testing.assert_allclose(table.to_numpy(), values, rtol)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*implementation of the 'pdfnorm' method:UserWarning")
 @pytest.mark.parametrize("cls", [DensityDistribution, DensityRegressor])
 def test_skpros_own_checks_pass(cls: type, monkeypatch: pytest.MonkeyPatch) -> None:

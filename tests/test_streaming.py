@@ -441,6 +441,7 @@ def test_record_batches_are_answered() -> None:
     np.testing.assert_array_equal(np.concatenate(answers), model.predict(pd.DataFrame(X, columns=["a", "b"])))
 
 
+@pytest.mark.slow
 def test_a_dask_frame_is_answered_by_its_workers() -> None:
     pytest.importorskip("distributed")
     import dask.dataframe as dd

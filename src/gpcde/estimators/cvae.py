@@ -317,6 +317,7 @@ class CVAE(DensityEstimator):
         outputs = self._apply_outputs(y, x.n_rows)
         z = self.transform_.to_standard(outputs)
         rng = np.random.default_rng(random_state)
+        ratios = _ratios_by_encoder if method == "importance" else _ratios_by_prior
         out = np.empty(len(z))
         size = max(1, 2**20 // (draws * max(z.shape[1], 1)))
         for begin in range(0, len(z), size):
@@ -325,7 +326,7 @@ class CVAE(DensityEstimator):
             with scope():
                 network = jax.tree.map(jnp.asarray, self.network_)
                 part = jnp.asarray(z[rows]), jnp.asarray(noise)
-                logs = _log_ratios(network, x.take(rows), *part, method == "importance")
+                logs = ratios(network, x.take(rows), *part)
             out[rows] = logsumexp(np.asarray(logs), axis=1) - np.log(draws)
         return out - self.transform_.log_slope(z).sum(1)
 
@@ -340,13 +341,20 @@ def _decoded(network: Autoencoder, x: Inputs, w: Float[AnyArray, "1 k d"]) -> Fl
     return network.decode(x, jnp.asarray(w))
 
 
-def _log_ratios(
-    network: Autoencoder, x: Inputs, y: Float[Array, "n D"], noise: Float[Array, "n k d"], importance: bool
+@compiled
+def _ratios_by_prior(
+    network: Autoencoder, x: Inputs, y: Float[Array, "n D"], noise: Float[Array, "n k d"]
 ) -> Float[Array, "n k"]:
-    """log p(y|x, w) p(w) / q(w), with q the prior or the encoder's."""
-    w, log_ratio = noise, jnp.zeros(noise.shape[:2])
-    if importance:
-        mean, log_std = network.encode(x, y)
-        w = mean[:, None] + jnp.exp(log_std)[:, None] * noise
-        log_ratio = 0.5 * (noise**2 - w**2).sum(2) + log_std.sum(1)[:, None]
+    """log p(y|x, w) at draws from the prior."""
+    return network.log_likelihood(x, y, noise)
+
+
+@compiled
+def _ratios_by_encoder(
+    network: Autoencoder, x: Inputs, y: Float[Array, "n D"], noise: Float[Array, "n k d"]
+) -> Float[Array, "n k"]:
+    """log p(y|x, w) p(w) / q(w) at draws from the encoder's q."""
+    mean, log_std = network.encode(x, y)
+    w = mean[:, None] + jnp.exp(log_std)[:, None] * noise
+    log_ratio = 0.5 * (noise**2 - w**2).sum(2) + log_std.sum(1)[:, None]
     return log_ratio + network.log_likelihood(x, y, w)

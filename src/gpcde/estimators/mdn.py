@@ -22,6 +22,7 @@ from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import Inputs, linear
 from ..model.networks import MLP
+from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
@@ -84,6 +85,16 @@ def log_density(m: NetworkOutput, y: Float[Array, "n D"]) -> Float[Array, " n"]:
     scaled = jax.scipy.linalg.solve_triangular(m.root, gap, lower=True)[..., 0]
     log_det = jnp.log(jnp.diagonal(m.root, axis1=2, axis2=3)).sum(2)
     return jax.nn.logsumexp(m.log_weight - log_det - 0.5 * ((scaled**2).sum(2) + y.shape[1] * LOG_2PI), axis=1)
+
+
+@compiled
+def _outputs(network: MixtureNetwork, x: Inputs) -> NetworkOutput:
+    return network(x)
+
+
+@compiled
+def _log_densities(network: MixtureNetwork, x: Inputs, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+    return log_density(network(x), y)
 
 
 class MDN(DensityEstimator):
@@ -253,12 +264,12 @@ class MDN(DensityEstimator):
 
     def _source(self, inputs: Inputs) -> Source:
         def components(rows: Int[np.ndarray, " b"]) -> Components:
-            log_weight, mean, root = evaluated(self.network_, lambda network, x: network(x), inputs.take(rows))
+            log_weight, mean, root = evaluated(self.network_, _outputs, inputs.take(rows))
             if self.covariance == "diagonal" or self.n_outputs_ == 1:
                 return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
             return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
-            return evaluated(self.network_, lambda network, x, y: log_density(network(x), y), inputs.take(rows), z)
+            return evaluated(self.network_, _log_densities, inputs.take(rows), z)
 
         return Source(components, log_pdf)
