@@ -234,7 +234,7 @@ def test_early_stopping_keeps_the_best_state_and_waits_no_longer_than_told() -> 
     x, z = model._standard_rows(X[held], Y[held])
     batch, key = whole(x, z), jax.random.key(0)
     state = jax.tree.map(jax.numpy.asarray, model.state_)
-    terms = evaluate_bound(state.model, state.posterior, batch, draw(key, state.model, 12), 12)
+    terms = jax.jit(evaluate_bound)(state.model, state.posterior, batch, draw(key, state.model, 12), 12.0)
     np.testing.assert_allclose(float(terms.data) / 12 - np.log(Y[:n].std()), validation[best], rtol=1e-9)
 
 

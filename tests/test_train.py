@@ -58,6 +58,9 @@ def gradients_of(trainer: Trainer, draws: Draws, state: State, batch: Batch) -> 
     return trainer.gradients(draws, state, batch)[1]
 
 
+bound = jax.jit(evaluate_bound)
+
+
 def assert_same_bits(one: Any, other: Any) -> None:
     for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert left.dtype == right.dtype
@@ -245,7 +248,7 @@ def test_adam_on_q_of_u_climbs_to_the_analytic_optimum_and_never_above() -> None
 
         return jax.lax.scan(body, state, None, 600)
 
-    top = float(evaluate_bound(model, best, data, draws, N).bound)
+    top = float(bound(model, best, data, draws, float(N)).bound)
     _, bounds = climb(trainer.init(model, start))
     assert float(bounds.max()) <= top + 1e-9 * abs(top)
     assert top - float(bounds[-1]) < 1e-3 * (top - float(bounds[0]))
@@ -300,7 +303,7 @@ def test_a_record_is_the_bound_of_a_data_point() -> None:
     data, key = make_data(6), jax.random.key(6)
     trainer = Trainer.create(N)
     state = trainer.init(regression())
-    expected = evaluate_bound(state.model, state.posterior, data, draw(key, state.model, N), N).bound
+    expected = bound(state.model, state.posterior, data, draw(key, state.model, N), float(N)).bound
     after, records = train(trainer, key, state, data, 1, N, chunk=1)
     np.testing.assert_allclose(records[0].bound, expected / N, rtol=1e-12)
     np.testing.assert_allclose(records[0].noise_variance, after.model.noise_variance, rtol=1e-12)
@@ -364,5 +367,4 @@ def test_training_does_not_end_on_a_step_that_broke_the_model() -> None:
     data, key = make_data(7), jax.random.key(7)
     wild = Trainer.create(N, learning_rate=500.0, gamma=0.5)
     state, _ = train(wild, key, wild.init(regression()), data, 2, N, chunk=1)
-    bound = evaluate_bound(state.model, state.posterior, data, draw(key, state.model, N), N).bound
-    assert np.isfinite(float(bound))
+    assert np.isfinite(float(bound(state.model, state.posterior, data, draw(key, state.model, N), float(N)).bound))

@@ -1,5 +1,6 @@
 """A linear trend is a linear kernel, exactly: whatever the inducing inputs, in the bound, in answers and in draws."""
 
+import inspect
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from scipy.stats import multivariate_normal, norm
 
 from gpcde import GPCDE, Design
 from gpcde.inference.bound import Batch, draw, evaluate_bound, whole
-from gpcde.inference.posterior import Statistics
+from gpcde.inference.posterior import Statistics, VariationalPosterior
 from gpcde.inference.training import State, Trainer, optimal_posterior
 from gpcde.model import (
     RBF,
@@ -19,6 +20,7 @@ from gpcde.model import (
     FreeForm,
     GaussianLatents,
     Identity,
+    Inputs,
     LinearTrend,
     Matern52,
     Model,
@@ -39,6 +41,9 @@ from unseparated import Whole
 N, NOISE, VARIANCE = 12, 0.2, 2.5
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=(N, 1))
+
+
+bound = jax.jit(evaluate_bound)
 
 
 def regression(trend: Trend, kernel: Kernel | None = None, jitter: float = 1e-12) -> tuple[Model, Batch]:
@@ -62,7 +67,7 @@ def at_optimum(model: Model, data: Batch) -> State:
 def test_the_bound_is_the_log_likelihood_of_the_sum_of_kernels() -> None:
     model, data = regression(LinearTrend.create(2, VARIANCE))
     state = at_optimum(model, data)
-    terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+    terms = bound(model, state.posterior, data, draw(jax.random.key(0), model, N), float(N))
     expected = multivariate_normal.logpdf(Y[:, 0], np.zeros(N), covariance(X, X) + NOISE * np.eye(N))
     np.testing.assert_allclose(terms.bound + terms.penalty, expected, rtol=1e-7)
     np.testing.assert_allclose(terms.penalty, 0.5 * np.log(VARIANCE) ** 2, rtol=1e-12)
@@ -75,7 +80,7 @@ def test_a_linear_function_needs_no_inducing_inputs() -> None:
     assert model.width == 3
     data = whole(make_inputs(X), Y)
     state = at_optimum(model, data)
-    terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+    terms = bound(model, state.posterior, data, draw(jax.random.key(0), model, N), float(N))
     expected = multivariate_normal.logpdf(Y[:, 0], np.zeros(N), VARIANCE * X @ X.T / 2 + NOISE * np.eye(N))
     np.testing.assert_allclose(terms.bound + terms.penalty, expected, rtol=1e-7)
 
@@ -114,6 +119,12 @@ def test_rows_and_factors_are_the_covariances_with_u(whole_kernel: bool) -> None
         np.testing.assert_allclose(jnp.broadcast_to(factors.diag, diag.shape), diag, rtol=1e-11)
 
 
+@jax.jit
+def drawn_functions(keys: jax.Array, model: Model, posterior: VariationalPosterior, x: Inputs) -> jax.Array:
+    draw_one = inspect.unwrap(draw_path)  # compiled together with the loop
+    return jax.lax.map(lambda key: draw_one(key, model, posterior).functions(x, jnp.zeros((1, 0))), keys)
+
+
 def test_functions_drawn_have_the_trend_too() -> None:
     """Mean and variance of draws at points far out, where the trend is nearly all there is."""
     model, data = regression(LinearTrend.create(2, VARIANCE), jitter=1e-8)
@@ -123,8 +134,7 @@ def test_functions_drawn_have_the_trend_too() -> None:
     mean = cross @ np.linalg.solve(gram, Y[:, 0])
     spread = np.sqrt(np.diag(covariance(new, new) - cross @ np.linalg.solve(gram, cross.T)))
     keys = jax.random.split(jax.random.key(1), 400)
-    drawn = [draw_path(key, model, state.posterior).functions(make_inputs(new), jnp.zeros((1, 0))) for key in keys]
-    f = np.asarray(drawn)[:, :, 0, 0]
+    f = np.asarray(drawn_functions(keys, model, state.posterior, make_inputs(new)))[:, :, 0, 0]
     assert (np.abs(f.mean(0) - mean) < 5 * spread / 20).all()
     np.testing.assert_allclose(f.std(0), spread, rtol=0.2)
 
@@ -135,7 +145,7 @@ def test_no_trend_is_no_trend() -> None:
     bounds = []
     for model in (none, small):
         state = at_optimum(model, data)
-        terms = evaluate_bound(model, state.posterior, data, draw(jax.random.key(0), model, N), N)
+        terms = bound(model, state.posterior, data, draw(jax.random.key(0), model, N), float(N))
         bounds.append(float(terms.bound + terms.penalty))
         assert isinstance(state.posterior, Statistics)
         assert len(state.posterior.G) == N + model.trend.width
