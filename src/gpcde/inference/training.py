@@ -105,7 +105,9 @@ class State(Stored):
         check_fields(self, "adam")
         check_positive(self, "step", least=0)
         check_positive(self, "caution")
-        begun = jax.eval_shape(_begun, self.model, self.posterior, None if self.local is None else self.local.value)
+        kept = None if self.local is None else self.local.value
+        # a function of this call alone: JAX keeps what it traced for as long as there is the function
+        begun = jax.eval_shape(lambda *parts: _begun(*parts), self.model, self.posterior, kept)
         if _types(self) != _types(begun):
             raise ValueError("Adam's moments do not fit the model, or what else training keeps beside it")
         if not all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(self.adam)):

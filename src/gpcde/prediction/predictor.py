@@ -260,11 +260,9 @@ def check_predicts(model: Model, posterior: VariationalPosterior, x: Inputs, out
     """Raise where a model does not answer with so many outputs for such inputs; nothing is computed."""
     if model.mixing.shape[0] != outputs:
         raise ValueError("its outputs do not fit its model")
-    jax.eval_shape(_answer, model, posterior, Nodes.for_model(model), x)
-
-
-def _answer(model: Model, posterior: VariationalPosterior, nodes: Nodes, x: Inputs) -> Mixture:
-    return make_predictor(model, posterior, nodes).at_nodes(x)
+    nodes = Nodes.for_model(model)
+    # a function of this call alone: JAX keeps what it traced for as long as there is the function
+    jax.eval_shape(lambda m, q, x: make_predictor(m, q, nodes).at_nodes(x), model, posterior, x)
 
 
 _predictor = compiled(make_predictor)
