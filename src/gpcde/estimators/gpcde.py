@@ -336,7 +336,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         try:
             self.n_seen_ += float(data.weight.sum())
             # statistics are sums over rows: first stretched to the new number, then moved by each batch's share of it
-            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / before), state.posterior)
+            posterior = jax.tree.map(lambda a: np.asarray(a) * (self.n_seen_ / before), state.posterior)
             self.state_ = eqx.tree_at(lambda s: s.posterior, state, posterior)
             share = float(data.weight.mean()) * batch / self.n_seen_
             plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
@@ -443,7 +443,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if going_on:
             state = trials[0].state
             # statistics are sums over rows
-            posterior = jax.tree.map(lambda a: a * (self.n_seen_ / trials[0].rows.total), state.posterior)
+            posterior = jax.tree.map(lambda a: np.asarray(a) * (self.n_seen_ / trials[0].rows.total), state.posterior)
             self.state_ = on_host(eqx.tree_at(lambda s: s.posterior, state, posterior))
             monitor.reach(self.state_)
         self.weighed_ = True

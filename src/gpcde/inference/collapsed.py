@@ -8,9 +8,7 @@ quasi-Newton method needs a tenth of the steps that Adam does. An uncertain A is
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import minimize
 
@@ -55,18 +53,25 @@ def collapsed_bound(
 @scope()
 def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int) -> State:
     """The state after at most that many iterations, q(u) at its optimum; its model must have no latents."""
-    first, unravel = ravel_pytree(state.model)
+    leaves, tree = jax.tree.flatten(jax.tree.map(np.asarray, state.model))
+    ends = np.cumsum([leaf.size for leaf in leaves])
     padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
 
     def at(flat: Float[np.ndarray, " p"]) -> tuple[Float[Array, ""], Model, State]:
-        model = unravel(jnp.asarray(flat, first.dtype))
+        parts = zip(leaves, np.split(flat, ends[:-1]), strict=True)
+        model = jax.tree.unflatten(tree, [part.reshape(leaf.shape).astype(leaf.dtype) for leaf, part in parts])
         return collapsed_bound(trainer, key, eqx.tree_at(lambda s: s.model, state, model), padded)
 
     def loss(flat: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
         bound, gradient, _ = at(flat)
-        value, slope = -float(bound), -np.asarray(ravel_pytree(gradient)[0], float)
+        value, slope = -float(bound), -_flat(gradient)
         return (value, slope) if np.isfinite(value) and np.isfinite(slope).all() else (WORSE, np.zeros_like(slope))
 
     limits = {"maxiter": steps, "ftol": PRECISION}
-    best = minimize(loss, np.asarray(first, float), jac=True, method="L-BFGS-B", options=limits).x
+    best = minimize(loss, _flat(state.model), jac=True, method="L-BFGS-B", options=limits).x
     return eqx.tree_at(lambda s: s.step, at(best)[2], state.step)
+
+
+def _flat(model: Model) -> Float[np.ndarray, " p"]:
+    """All its numbers; with NumPy, which compiles nothing."""
+    return np.concatenate([np.ravel(leaf).astype(float) for leaf in jax.tree.leaves(model)])

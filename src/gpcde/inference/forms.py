@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..runtime.blocks import block_count, stacked, unstacked
 
-POINTS_AT_ONCE = 256
+POINTS_AT_ONCE = 128
 """The most points a block of `separable_log_sum` takes: few enough for the cache, enough for quick products."""
 
 
@@ -116,9 +116,10 @@ def _log_sum_block(
 
     def derivatives(sums: tuple[Array, Array], at: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
         kw, gk, made = at
-        outer = ((rows_x * gk[:, None]).T @ rows_x) * kw
+        outer = ((columns * gk) @ rows_x) * kw
         return (sums[0] + gk[:, None] * made, sums[1] + kw[:, None] * outer), jnp.sum(matrix * outer, axis=1)
 
+    columns = rows_x.T  # XLA multiplies matrices as they lie half as quickly again as transposed ones
     none = jnp.zeros_like(rows_x), jnp.zeros_like(matrix)
     (pulled, d_matrix), d_w = jax.lax.scan(derivatives, none, (rows_w, g.T, products))
     d_x, d_w = pull * gathered + pulled, g.T @ (rows_x * pull) + d_w

@@ -552,7 +552,7 @@ def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: B
     State
         The same but for q(u).
     """
-    if state.posterior.nudge() is None:
+    if jax.eval_shape(state.posterior.nudge) is None:
         raise TypeError("the analytic optimum of q(u) is given by statistics: start from Statistics, not Shared")
     with scope():
         n, weight = data.y.shape[0], np.asarray(data.weight)
