@@ -8,6 +8,7 @@ quasi-Newton method needs a tenth of the steps that Adam does. An uncertain A is
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import minimize
