@@ -1,19 +1,11 @@
-"""The numbers of small seeded cases are those of version 0.1.0, and its files answer as they did."""
+"""The numbers of small seeded cases are those of version 0.1.0; for its files, see test_old_files."""
 
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
+from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 
-import gpcde
-from gpcde import GPCDE
-from gpcde.prediction import Nodes
 from unchanged_cases import NAMES, PIECES, RECORDED, TOLERANCE, Numbers, measure, read
-
-FILES = Path(__file__).with_name("files_0_1_0")
 
 
 @cache
@@ -53,17 +45,3 @@ def test_numbers_are_as_recorded(name: str) -> None:
     assert list(got) == list(expected)
     for what, value in expected.items():
         assert_same(got[what], value, TOLERANCE.get(name, 1e-9), f"{name}: {what}")
-
-
-@pytest.mark.parametrize("path", sorted(FILES.glob("*.gpcde")), ids=lambda path: path.stem)
-def test_old_files_answer_as_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with np.load(FILES / "expected.npz") as file:
-        X: Any = {key.split("/")[2]: file[key] for key in file.files if key.startswith(f"{path.stem}/X/")}
-        y, log_pdf = file[f"{path.stem}/y"], file[f"{path.stem}/log_pdf"]
-    # a table has columns by name, a matrix is one array
-    X = X["matrix"] if "matrix" in X else pd.DataFrame(X).astype({"level": "category"})
-    model: Any = gpcde.load(path)
-    if isinstance(model, GPCDE) and model.state_.model.latents.dim == 2:
-        nodes = Nodes.for_model(model.state_.model, cloud=1024)  # what a prediction of two latents was made of
-        monkeypatch.setattr(model, "predictor", partial(model.predictor, nodes))
-    assert_same(model.predict_density(X).log_pdf(y), log_pdf, 1e-9, path.stem)

@@ -111,6 +111,8 @@ def units(preset: str) -> list[Unit]:
             out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
     for size in (2,) if quick else FAIRER_AT:
         for name, settings in FAIRER.items():
+            if preset == "standard" and name == NETWORK_FASTER:
+                continue
             own = grid if name.startswith("CVAE") else {}
             cost = 20 if quick else 80 if name.startswith("GP") else 50
             out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))

@@ -21,7 +21,7 @@ def units(preset: str) -> list[Unit]:
         for data in UCI
         for model in MODELS  # one model's splits after another: they share their compiled programs
         for split in range(_splits(preset, data))
-        if model != CHOSEN or data in SMALL or preset == "paper"
+        if model != CHOSEN or preset == "paper"
     ]
 
 
