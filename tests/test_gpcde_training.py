@@ -90,6 +90,13 @@ def test_noise_varies_once_the_latents_have_learnt() -> None:
     assert penalty[0] == penalty[1] != penalty[2]
 
 
+def test_noise_that_varies_is_not_held_again() -> None:
+    """When more steps come than a fit had, of which these would be the first."""
+    model = GPCDE(**QUICK, inference="free-form").fit(X, Y)
+    model.set_params(max_steps=1000).partial_fit(X, Y)
+    assert not model.state_.model.likelihood.is_held
+
+
 def test_points_with_a_q_of_their_own_take_no_other_rows() -> None:
     model = MODELS["gaussian"][0]().set_params(warm_start=True).fit(X, Y)
     with pytest.raises(ValueError, match="inference='gaussian'.*cannot do warm_start with another number of rows"):

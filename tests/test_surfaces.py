@@ -101,6 +101,9 @@ def test_held_noise_is_constant_and_learns_no_surface() -> None:
     (x, _), w = inputs(), latents(N, 1)
     noise = VaryingNoise.create(surface(1), 0.2, believed=0.1)
     held = noise.held()
+    assert held.is_held
+    assert not noise.is_held
+    assert not held.freed().is_held
     assert not np.asarray(held.log_scale(x, w)).any()
     np.testing.assert_allclose(held.penalty(), ConstantNoise.create(0.2, believed=0.1).penalty(), rtol=1e-14)
 

@@ -463,7 +463,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         key, size = jax.random.key(self.seed_), min(plan.batch_size, rows.n_rows)
         last = int(state.step) + max(steps, 0)
         first = state.model.likelihood
-        held = 0 if first.held() is first else min(plan.held_steps, last)
+        # what was let go is not held again, however long training goes on
+        waits = first.held() is not first and (first.is_held or int(state.step) == 0)
+        held = min(plan.held_steps, last) if waits else 0
         for end, waiting in ((held, True), (last, False)):
             if int(state.step) < end and not (watch and watch.stopped):
                 noise = state.model.likelihood

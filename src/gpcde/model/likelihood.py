@@ -49,6 +49,11 @@ class Likelihood(Part):
         """The same with s = 1, for the first steps of training; one that has no need of it stays as it is."""
         return self
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is what `held` makes of it."""
+        return False
+
     def freed(self) -> "Likelihood":
         """The same with the s that it has learnt, or learns from now on."""
         return self
@@ -249,6 +254,10 @@ class VaryingNoise(Certain, Likelihood):
 
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
         return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
+
+    @property
+    def is_held(self) -> bool:
+        return float(self.freedom) == 0
 
     def held(self) -> "VaryingNoise":
         return eqx.tree_at(lambda noise: noise.freedom, self, np.zeros_like(self.freedom))
