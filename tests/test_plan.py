@@ -10,7 +10,6 @@ from gpcde.estimators.plan import (
     BATCH,
     EXACT_RATES,
     FEW_STEPS,
-    FIRST_INDUCING,
     FIRST_STEPS,
     FULL_BATCH,
     MANY_INPUTS,
@@ -117,9 +116,17 @@ def test_many_rows_are_all_seen() -> None:
 def test_few_rows_are_helped_by_what_is_believed() -> None:
     """Priors of lengthscales and noise, a linear trend, and lengthscales found without latents first."""
     design = plan(20, dense=5).design
-    assert (design.beliefs, design.trend, design.first, design.first_steps) == (True, "linear", "lbfgs", FIRST_STEPS)
+    assert (design.beliefs, design.trend, design.first, design.first_steps) == (True, "quiet", "lbfgs", FIRST_STEPS)
     assert design.first_inducing == 20
-    assert plan(10_000).design.first_inducing == FIRST_INDUCING
+
+
+def test_more_rows_have_a_mean_of_their_own() -> None:
+    """With more inducing inputs for more rows and inputs; those of the density stay few."""
+    assert [plan(n, dense=4).design.trend for n in (500, 501)] == ["quiet", "smooth"]
+    assert plan(501, outputs=3).design.trend == "linear"
+    assert [plan(n, dense=4).design.first_inducing for n in (1_000, 10_000)] == [96, 192]
+    assert plan(10_000, dense=1).design.first_inducing == 32
+    assert plan(10_000, dense=4).design.inducing == 48
 
 
 def test_a_step_that_draws_is_not_exact() -> None:

@@ -179,13 +179,14 @@ def both_moments(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_those_of_the_rotated_functions(kind: str) -> None:
-    """k(h, h) - aᵀa + aᵀ S a with a = Lz⁻¹ k, whose rotated components do not covary; from factors of k as well."""
+    """k(h, h) - aᵀa + aᵀ S a with a = Lz⁻¹ k, whose rotated components do not covary; from factors and a trend too."""
     statistics, mixing = random_statistics(2), make_mixing(kind)
     q = solve(statistics, mixing)
     mean, covariance = dense_posterior(np.asarray(statistics.G), np.asarray(statistics.H), mixing, NOISE)
     rng = np.random.default_rng(3)
     root = np.tril(0.3 * rng.normal(size=(M, M))) + np.eye(M)
     rows_x, rows_w = 0.6 * rng.normal(size=(2, M)), 0.6 * rng.normal(size=(3, M))
+    rows_w[:, 2:] = 1  # as those of a trend are
     rows = (rows_x[:, None] * rows_w).reshape(6, M)
     a = np.linalg.solve(root, rows.T).T
     diag = (a * a).sum(1).reshape(2, 3) + rng.uniform(size=(2, 3))
@@ -196,7 +197,7 @@ def test_moments_are_those_of_the_rotated_functions(kind: str) -> None:
     across = np.einsum("nm,ni,lmki,lj,kr->njr", a, a, blocks, turn, turn)
     across += np.einsum("n,jr->njr", diag.ravel() - (a * a).sum(1), np.eye(width))
 
-    factors = Factors(*(jnp.asarray(part) for part in (rows_x, rows_w, diag)))
+    factors = Factors(*map(jnp.asarray, (rows_x[:, :2], rows_w[:, :2], rows_x[:, 2:], diag)))
     got, separated = both_moments(q, jnp.asarray(np.linalg.inv(root)), jnp.asarray(rows), factors)
     np.testing.assert_allclose(got[0], a @ mean.reshape(width, M).T, rtol=1e-8, atol=1e-10)
     spread = np.broadcast_to(got[1], (6, width))

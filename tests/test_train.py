@@ -1,5 +1,6 @@
 """Training: what a step changes and what it leaves, the same bits again, recovery, and what nothing may cost."""
 
+import dataclasses
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -22,6 +23,7 @@ from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model
+from gpcde.model.trend import NoTrend, SmoothTrend
 
 N, M, D = 12, 5, 3
 MATRIX = np.array([[1.0, 0.8], [0.4, 1.1], [-0.5, 0.3]])
@@ -368,3 +370,35 @@ def test_training_does_not_end_on_a_step_that_broke_the_model() -> None:
     wild = Trainer.create(N, learning_rate=500.0, gamma=0.5)
     state, _ = train(wild, key, wild.init(regression()), data, 2, N, chunk=1)
     assert np.isfinite(float(bound(state.model, state.posterior, data, draw(key, state.model, N), float(N)).bound))
+
+
+def found() -> Model:
+    """Regression, beside what was found before."""
+    trend = SmoothTrend(RBF.create(2, 1.3, 0.6), jnp.asarray([[0.5, -0.5], [-1.0, 0.4]]), NoTrend())
+    return dataclasses.replace(regression(), trend=trend)
+
+
+def test_steady_training_takes_the_noise_to_the_mean_square_of_what_is_left() -> None:
+    """q(u) and all else held: S of -D N/2 log 2πσ² - S/2σ², the data's part of the bound, over D N."""
+    data, key = make_data(), jax.random.key(0)
+    q = Shared(jnp.full((M + 2, D), 0.2), 0.5 * jnp.eye(M + 2))
+    trainer = Trainer.create(N, learning_rate=1e-12, gamma=0.5)
+    state = trainer.init(found(), q)
+    before = float(state.model.noise_variance)
+    part = float(evaluate_bound(state.model, q, data, draw(key, state.model, N), N).data)
+    squares = -2 * before * (part + 0.5 * N * D * np.log(2 * np.pi * before))
+    for _ in range(60):
+        state = step(trainer, key, state, data)
+    assert float(state.model.noise_variance) == pytest.approx(squares / (N * D), rel=1e-6)
+    assert before != pytest.approx(squares / (N * D), rel=0.1)
+
+
+def test_steady_training_moves_little_at_first_and_where_noise_is_small() -> None:
+    """Adam's first step is as large as its rate, whatever the gradient: a fiftieth of it, times σ/√0.03 at most."""
+    data, key = make_data(), jax.random.key(0)
+    trainer = Trainer.create(N, learning_rate=0.02, gamma=0.4)
+    for noise, share in ((0.3, 1.0), (0.0003, 0.1)):
+        model = eqx.tree_at(lambda m: m.likelihood, found(), ConstantNoise.create(noise))
+        state = trainer.init(model, Statistics(jnp.eye(M + 2), jnp.ones((M + 2, D))))
+        moved = step(trainer, key, state, data).model.inducing_points - model.inducing_points
+        np.testing.assert_allclose(np.abs(moved), 0.02 * share / 50, rtol=1e-5)

@@ -1,5 +1,6 @@
-"""A linear trend is a linear kernel, exactly: whatever the inducing inputs, in the bound, in answers and in draws."""
+"""A trend is a kernel of the context, exactly: in the bound, in answers and in draws, at no cost for each latent."""
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from gpcde import GPCDE, Design
-from gpcde.inference.bound import Batch, draw, evaluate_bound, whole
+from gpcde.inference.bound import Batch, draw, evaluate_bound, evidence, whole
 from gpcde.inference.posterior import Statistics, VariationalPosterior
 from gpcde.inference.training import State, Trainer, optimal_posterior
 from gpcde.model import (
@@ -26,6 +27,7 @@ from gpcde.model import (
     Model,
     NoLatents,
     NoTrend,
+    SmoothTrend,
     Trend,
     VaryingNoise,
     make_inputs,
@@ -106,17 +108,78 @@ def test_rows_and_factors_are_the_covariances_with_u(whole_kernel: bool) -> None
     z = RNG.normal(size=(5, 3))
     model = Model(Whole(rbf) if whole_kernel else rbf, jnp.asarray(z), *parts, trend=trend)
     w = jnp.asarray(RNG.normal(size=(1, 4, 1)))
-    got, diag = kernel_rows(model, jnp.asarray(X), w)
+    found = kernel_rows(model, jnp.asarray(X), w)
+    got, diag = (a.reshape(N, 4, -1) for a in found.flat())
     h = np.concatenate([np.repeat(X[:, None], 4, axis=1), np.repeat(w, N, axis=0)], axis=2)
     linear = np.broadcast_to(np.sqrt(VARIANCE / 2) * X[:, None], (N, 4, 2))
     kernel = np.asarray(rbf(jnp.asarray(h.reshape(-1, 3)), jnp.asarray(z))).reshape(N, 4, 5)
     np.testing.assert_allclose(got, np.concatenate([kernel, linear], axis=2), rtol=1e-11)
-    np.testing.assert_allclose(diag, 1 + (linear**2).sum(2), rtol=1e-11)
+    np.testing.assert_allclose(diag[..., 0], 1 + (linear**2).sum(2), rtol=1e-11)
     factors = separated(model, jnp.asarray(X), w)
     assert (factors is None) == whole_kernel
     if factors is not None:
-        np.testing.assert_allclose(factors.rows_x[:, None] * factors.rows_w, got, rtol=1e-11)
-        np.testing.assert_allclose(jnp.broadcast_to(factors.diag, diag.shape), diag, rtol=1e-11)
+        for one, other in zip(factors.rows().flat(), found.flat(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-11)
+
+
+def smooth(places: np.ndarray = X, jitter: float = 1e-12) -> SmoothTrend:
+    """The kernel of `regression`, and a linear function."""
+    kernel = RBF.create(2, [0.8, 1.3], 0.7)
+    return SmoothTrend(kernel, jnp.asarray(places), LinearTrend.create(2, VARIANCE), jitter)
+
+
+def test_a_smooth_trend_is_regression_with_its_kernel() -> None:
+    """Beside next to no kernel; in the bound and in answers."""
+    model, data = regression(smooth(), RBF.create(2, variance=1e-13))
+    state = at_optimum(model, data)
+    terms = bound(model, state.posterior, data, draw(jax.random.key(0), model, N), float(N))
+    expected = multivariate_normal.logpdf(Y[:, 0], np.zeros(N), covariance(X, X) + NOISE * np.eye(N))
+    np.testing.assert_allclose(terms.bound + terms.penalty, expected, rtol=1e-7)
+    new, y = RNG.normal(size=(5, 2)) * 2, RNG.normal(size=(5, 1))
+    plain, _ = regression(LinearTrend.create(2, VARIANCE))
+    one, other = (
+        Predictor.create(made, at_optimum(made, data).posterior).log_density(make_inputs(new), y)
+        for made in (model, plain)
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("whole_kernel", [False, True])
+def test_with_latents_it_is_in_the_covariance_of_each(whole_kernel: bool) -> None:
+    """The bound takes the trend apart, once a data point; here it is written into the rows of every latent."""
+    places = RNG.normal(size=(4, 3))
+    trend = smooth(RNG.normal(size=(3, 2)), 1e-6)
+    kernel = RBF.create(3, [0.9, 1.1, 0.7], 0.4)
+    parts = Concatenate(2), FreeForm.create(1, 6), Identity(1), ConstantNoise.create(NOISE)
+    model = Model(Whole(kernel) if whole_kernel else kernel, jnp.asarray(places), *parts, trend=trend)
+    root = RNG.normal(size=(model.width, 2 * model.width))
+    posterior = Statistics(jnp.asarray(root @ root.T), jnp.asarray(RNG.normal(size=(model.width, 1))))
+    data = whole(make_inputs(X), Y)
+    w = jnp.asarray(RNG.normal(size=(1, 5, 1)))
+    known = evidence(model, posterior, data)
+    rows, diag = kernel_rows(model, jnp.asarray(X), w).flat()
+    quadratic, pull = known.coefficients.quadratic, jnp.repeat(known._pull(), 5, axis=0)
+    form = (rows * (pull + 0.5 * rows @ quadratic)).sum(1)
+    expected = -0.5 * np.log(2 * np.pi * NOISE) + (form - 0.5 * (np.repeat(Y[:, 0], 5) ** 2 + diag[:, 0])) / NOISE
+    np.testing.assert_allclose(known.at(w).ravel(), expected, rtol=1e-9)
+    log_weight = jnp.log(jnp.full((1, 5), 0.2))
+    total = jax.nn.logsumexp(expected.reshape(N, 5) + log_weight, axis=1).sum()
+    np.testing.assert_allclose(known.log_sum(w, log_weight), total, rtol=1e-9)
+
+
+def test_a_full_natural_step_is_the_optimum_with_a_smooth_trend() -> None:
+    """At known latents, a step of size 1 on all rows: no other q(u) near it has a higher bound."""
+    model, data = regression(smooth(RNG.normal(size=(4, 2)), 1e-6), RBF.create(2, 0.5, 0.3))
+    state = at_optimum(model, data)
+    draws = draw(jax.random.key(0), model, N)
+    posterior = state.posterior
+    assert isinstance(posterior, Statistics)
+    best = float(bound(model, posterior, data, draws, float(N)).bound)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        root = 0.1 * rng.normal(size=posterior.G.shape)
+        other = Statistics(posterior.G + root @ root.T, posterior.H + 0.1 * rng.normal(size=posterior.H.shape))
+        assert float(bound(model, other, data, draws, float(N)).bound) < best
 
 
 @jax.jit
@@ -125,11 +188,15 @@ def drawn_functions(keys: jax.Array, model: Model, posterior: VariationalPosteri
     return jax.lax.map(lambda key: draw_one(key, model, posterior).functions(x, jnp.zeros((1, 0))), keys)
 
 
-def test_functions_drawn_have_the_trend_too() -> None:
-    """Mean and variance of draws at points far out, where the trend is nearly all there is."""
-    model, data = regression(LinearTrend.create(2, VARIANCE), jitter=1e-8)
+@pytest.mark.parametrize("kind", ["linear", "smooth"])
+def test_functions_drawn_have_the_trend_too(kind: str) -> None:
+    """Mean and variance of draws at points far out, where the linear trend is nearly all there is; and near."""
+    if kind == "linear":
+        model, data = regression(LinearTrend.create(2, VARIANCE), jitter=1e-8)
+    else:
+        model, data = regression(smooth(X, 1e-8), RBF.create(2, variance=1e-10), jitter=1e-8)
     state = at_optimum(model, data)
-    new = np.array([[6.0, -4.0], [-5.0, 5.0]])
+    new = np.array([[6.0, -4.0], [-5.0, 5.0], [0.5, -1.5]])
     cross, gram = covariance(new, X), covariance(X, X) + NOISE * np.eye(N)
     mean = cross @ np.linalg.solve(gram, Y[:, 0])
     spread = np.sqrt(np.diag(covariance(new, new) - cross @ np.linalg.solve(gram, cross.T)))
@@ -204,6 +271,11 @@ def test_a_design_says_so() -> None:
     assert model.trend.dim == X.shape[1]
     assert isinstance(model.kernel, RBF)
     assert model.kernel.believed == (2**0.5, 2**0.5, 1.0)
+    smooth = dataclasses.replace(design, trend="smooth", first_inducing=7)
+    other = GPCDE(design=smooth, max_steps=5, random_state=0).fit(X, y).state_.model
+    assert isinstance(other.trend, SmoothTrend)
+    assert other.trend.inducing_points.shape == (7, 2)
+    assert other.width == 6 + 7 + 2
     assert isinstance(design.make_trend(0), NoTrend)
     assert design.make_trend(3).width == 3
     with pytest.raises(ValueError, match="trend must be one of"):

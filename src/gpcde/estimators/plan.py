@@ -5,10 +5,13 @@
     2         two, amortised, 10 draws, importance-weighted      256 rows
     more      as many as outputs, at most 4, amortised as well   256 rows
 
-One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, and with
-noise and p(w|x) that vary with both x and w; more are bent (`Bend`). Of two latents, draws near those a row came from
-tell a sharp density better than a grid of as many nodes as can be afforded, which are far apart. Many inputs, and
-categories, go through A. Few rows are helped by priors on lengthscales and noise, and by a linear trend.
+One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, with
+noise and p(w|x) that vary with both x and w, and with a mean that x alone decides, as regression found it
+(`SmoothTrend`; of few rows only where it left little noise: else a mean of fewer inducing inputs predicts better). More
+are bent (`Bend`).
+Of two latents, draws near those a row came from tell a sharp density better than a grid of as many nodes as can be
+afforded, which are far apart. Many inputs, and categories, go through A. Few rows are helped by priors on lengthscales
+and noise, and by a linear trend.
 """
 
 import dataclasses
@@ -33,6 +36,9 @@ FULL_BATCH, BATCH = 30_000, 8_000
 MANY_INPUTS = 100
 """More dense inputs than this are projected."""
 
+FEW_ROWS = 500
+"""Up to that many rows inducing inputs are few, and the mean is one of regression only where it leaves little noise."""
+
 FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
 """How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
 
@@ -47,8 +53,8 @@ much longer it is trained in all where it is that model that goes on."""
 HELD_SHARE = 0.4
 """The share of the steps for which a noise that may vary does not: it would take up what the latents have to learn."""
 
-FIRST_STEPS, FIRST_INDUCING = 100, 96
-"""How long the model without latents, which finds the lengthscales, is trained at most, and its inducing inputs."""
+FIRST_STEPS = 100
+"""How long the model without latents, which finds the mean, is trained at most."""
 
 
 class Plan(NamedTuple):
@@ -91,10 +97,11 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
             raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
         mixing = principal_start(z, params["output_dim"])
     none, varying = inference == "none", _varies(inference, latent_dim)
+    first = min(_first_inducing(rows, dense, levels), rows)
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or (FIRST_INDUCING if none else _inducing(rows, dense, latent_dim)), rows),
+        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim)), rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
@@ -102,7 +109,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         mixing=mixing,
         likelihood="varying" if varying else "constant",
         prior="tilted" if varying else "normal",
-        trend="linear",
+        trend="linear" if not varying else "smooth" if rows > FEW_ROWS else "quiet",
         beliefs=True,
         expectation="importance" if inference in ("amortised", "gaussian") else "draws",
         draws=10 if inference in ("amortised", "gaussian") else 1,
@@ -112,7 +119,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         trials=1,
         first="lbfgs",
         first_steps=FIRST_STEPS,
-        first_inducing=None if none else min(FIRST_INDUCING, rows),
+        first_inducing=None if none else first,
     )
     return _plan(design, params, rows)
 
@@ -147,9 +154,16 @@ def _looked_at(design: Design) -> tuple[int, bool]:
 
 def _inducing(rows: int, dense: int, latent_dim: int) -> int:
     """More for more rows, inputs and latents, in multiples of 8, which matrix products like."""
-    if rows <= 500:
-        return 64 if latent_dim == 2 else 24 if dense <= 2 else 32
-    return 48 if rows <= 1000 and dense <= 2 else 96
+    if latent_dim > 1:
+        return 64 if rows <= FEW_ROWS and latent_dim == 2 else 96
+    return 48 if rows > FEW_ROWS else 24 if dense <= 2 else 32
+
+
+def _first_inducing(rows: int, dense: int, levels: tuple[int, ...]) -> int:
+    """Of the mean, which x alone decides: a curve needs few, a surface of many inputs all that many rows can tell."""
+    if dense + len(levels) <= 1:
+        return 32
+    return 96 if rows <= 2_000 else 192
 
 
 MODEL_PARAMETERS = {

@@ -44,7 +44,7 @@ class Draws:
             keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(DRAWS)]
             first = draw_path(keys[0], state.model, state.posterior)
             self.nodes = first.nodes()
-            size = len(self.nodes.w) * first.weights.size
+            size = len(self.nodes.w) * first.prior.weights.size
             waves = _waves(first, self.nodes) if DRAWS * size <= KEPT else None
             self.quick = waves is not None or len(self.nodes.w) == 1
             count = DRAWS if self.quick else FEW_DRAWS

@@ -150,21 +150,23 @@ class BatchEvidence(eqx.Module):
         return jnp.sum(self.batch.weight * values)
 
     def at(self, w: Float[Array, "#n k d"]) -> Float[Array, "n k"]:
-        rows, diag = kernel_rows(self.model, self.context(), w)
-        offset, precision = self._constant(diag, wide(self.model.likelihood.log_scale(self.x, w)))
-        return offset + precision * quadratic_form(rows, self.coefficients.quadratic, self._pull())
+        rows = kernel_rows(self.model, self.context(), w)
+        offset, precision = self._constant(rows.diag, wide(self.model.likelihood.log_scale(self.x, w)))
+        quadratic, pull, level = self._round(rows.trend)
+        return offset + precision * (level + quadratic_form(rows.kernel, quadratic, pull))
 
     def log_sum(self, w: Float[Array, "1 k d"], log_weight: Float[Array, "#n k"]) -> Float[Array, ""]:
         factors = separated(self.model, self.context(), w)
         if factors is None:
             return self.total(jax.nn.logsumexp(self.at(w) + log_weight, axis=1))
         offset, precision = self._constant(factors.diag, wide(self.model.likelihood.log_scale(self.x, w)))
+        quadratic, pull, level = self._round(factors.trend)
         return separable_log_sum(
             factors.rows_x,
             factors.rows_w,
-            self.coefficients.quadratic,
-            self._pull(),
-            offset + log_weight,
+            quadratic,
+            pull,
+            offset + precision * level + log_weight,
             jnp.broadcast_to(precision, offset.shape),
             self.batch.weight,
         )
@@ -194,6 +196,19 @@ class BatchEvidence(eqx.Module):
     def _pull(self) -> Float[Array, "n M"]:
         """b_n."""
         return jnp.asarray(self.batch.y) @ self.coefficients.linear.T
+
+    def _round(
+        self, trend: Float[Array, "n t"]
+    ) -> tuple[Float[Array, "M M"], Float[Array, "n M"], Float[Array, "#n 1"]]:
+        """C, b_n and a level of the quadratic form in the kernel row alone, the same for all latents of a data point:
+
+        [k, t]ᵀ b + [k, t]ᵀ C [k, t] / 2 = kᵀ (b_k + C_kt t) + kᵀ C_kk k / 2 + (tᵀ b_t + tᵀ C_tt t / 2)
+        """
+        matrix, pull, m = self.coefficients.quadratic, self._pull(), len(self.model.inducing_points)
+        if not trend.shape[1]:
+            return matrix, pull, jnp.zeros((1, 1))
+        level = quadratic_form(trend[:, None], matrix[m:, m:], pull[:, m:])
+        return matrix[:m, :m], pull[:, :m] + trend @ matrix[m:, :m], level
 
     def _constant(
         self, diag: Float[Array, "n k"], log_scale: Float[Array, "#n #k"]
@@ -262,6 +277,6 @@ def mean_outputs(model: Model, posterior: VariationalPosterior, x: Inputs) -> Fl
     """E[y|x] of a model without latents, A at its mean."""
     q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     known = evidence(model, posterior, whole(x, jnp.zeros((x.n_rows, model.mixing.shape[0]))))
-    rows, diag = kernel_rows(model, known.context(), jnp.zeros((1, 1, 0)))
-    mean, _ = q.moments(inverse_cholesky(model.gram()))(rows[:, 0], diag)
+    rows = kernel_rows(model, known.context(), jnp.zeros((1, 1, 0)))
+    mean, _ = q.moments(inverse_cholesky(model.gram()))(*rows.flat())
     return wide(model.mixing).apply(mean)

@@ -16,9 +16,10 @@ from ..model.kernels import RBF, Kernel, Matern32, Matern52
 from ..model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from ..model.likelihood import ConstantNoise, Likelihood, MixedNoise, VaryingNoise
 from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
+from ..model.model import Model
 from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
 from ..model.surfaces import Surface
-from ..model.trend import LinearTrend, NoTrend, Trend
+from ..model.trend import LinearTrend, NoTrend, SmoothTrend, Trend
 from ..runtime.files import register
 from ..runtime.precision import on_device
 from .components import principal_components
@@ -28,6 +29,9 @@ KERNELS: dict[str, type[RBF] | type[Matern32] | type[Matern52]] = {
     "matern32": Matern32,
     "matern52": Matern52,
 }
+
+LITTLE_NOISE = 0.03
+"""The noise variance below which the model without latents leaves little noise."""
 
 TRIALS = ((0.3, 1.0), (0.05, 0.5), (0.3, 2.0))
 """Starts to try: the share of the noise that is left once w is known, and the lengthscale of w."""
@@ -69,8 +73,10 @@ class Design:
         p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
     surface_precision, feature_precision : float, default=None
         How firm the priors are on what makes noise and p(w|x) vary, and on the features; None: by the inputs.
-    trend : {"none", "linear"} or Trend, default="none"
-        What f has beside the kernel's Gaussian process: a linear function of the context.
+    trend : {"none", "linear", "smooth", "quiet"} or Trend, default="none"
+        What f has beside the kernel's Gaussian process: a linear function of the context; with "smooth", beside that
+        the Gaussian process of the model without latents, with its own inducing inputs; with "quiet", that only where
+        that model leaves little noise.
     beliefs : bool, default=False
         Whether lengthscales and noise have priors, which few rows need; for kernels and noise given by name.
     expectation : {"draws", "closed", "importance"}, default="draws"
@@ -150,7 +156,7 @@ class Design:
             "input_map": ("concatenate", "features", "project", "bend", "warp"),
             "likelihood": ("constant", "mixed", "varying"),
             "prior": ("normal", "tilted"),
-            "trend": ("none", "linear"),
+            "trend": ("none", "linear", "smooth", "quiet"),
             "mixing_posterior": ("fixed", "map", "gaussian", "conjugate"),
             "rule": ("gauss-hermite", "even"),
             "expectation": ("draws", "closed", "importance"),
@@ -272,10 +278,17 @@ class Design:
         return KERNELS[self.kernel].create(dim, lengthscale, believed=self.beliefs)
 
     def make_trend(self, width: int) -> Trend:
-        """What f has beside the kernel's Gaussian process, of a context of `width` columns."""
+        """What f has beside the kernel's Gaussian process, before there are latents."""
         if not isinstance(self.trend, str):
             return self.trend
-        return LinearTrend.create(width) if self.trend == "linear" and width else NoTrend()
+        return NoTrend() if self.trend == "none" or not width else LinearTrend.create(width)
+
+    def extend_trend(self, plain: Model) -> Trend:
+        """What f has beside what varies with the latents, from the model without."""
+        quiet = self.trend == "quiet" and float(plain.noise_variance) < LITTLE_NOISE
+        if not (quiet or self.trend == "smooth") or not plain.trend.width:
+            return plain.trend
+        return SmoothTrend(plain.kernel, plain.inducing_points, plain.trend, plain.jitter)
 
     def make_likelihood(self, key: PRNGKeyArray, x: Inputs) -> Likelihood:
         """The noise."""

@@ -196,9 +196,15 @@ class SharedMoments(FunctionMoments):
         return self.weights.shape[1]
 
     def separated(self, factors: Factors) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
-        means = jax.lax.map(lambda column: (factors.rows_x * column) @ factors.rows_w.T, self.weights.T)
-        variance = factors.diag - separable_variance(factors.rows_x, factors.rows_w, self.gain)
-        return jnp.moveaxis(means, 0, 2), jnp.maximum(variance, 0)[..., None]
+        x, w, trend, diag = factors
+        m = x.shape[1]
+        means = jax.lax.map(lambda column: (x * column) @ w.T, self.weights[:m].T)
+        known = separable_variance(x, w, self.gain[:m, :m])
+        if trend.shape[1]:
+            crossed = trend @ self.gain[m:]
+            known = known + 2 * (x * crossed[:, :m]) @ w.T + jnp.sum(trend * crossed[:, m:], axis=1, keepdims=True)
+        mean = jnp.moveaxis(means, 0, 2) + (trend @ self.weights[m:])[:, None]
+        return mean, jnp.maximum(diag - known, 0)[..., None]
 
 
 def separable_variance(
@@ -265,9 +271,8 @@ class RotatedMoments(FunctionMoments):
         return len(self.weights)
 
     def separated(self, factors: Factors) -> tuple[Float[Array, "n k L"], Float[Array, "n k #L"]]:
-        rows = factors.rows_x[:, None] * factors.rows_w
-        n, k, m = rows.shape
-        mean, variance = self(rows.reshape(n * k, m), factors.diag.reshape(n * k, 1))
+        n, k = factors.diag.shape
+        mean, variance = self(*factors.rows().flat())
         return mean.reshape(n, k, -1), variance.reshape(n, k, -1)
 
 

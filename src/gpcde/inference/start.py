@@ -38,7 +38,7 @@ from .bound import mean_outputs
 from .collapsed import maximised
 from .components import gaussianised
 from .data import Batch, whole
-from .design import TRIALS, Design
+from .design import LITTLE_NOISE, TRIALS, Design
 from .schedule import Geometric
 from .training import State, Trainer, TrainingError, optimal_posterior, train
 
@@ -47,10 +47,6 @@ ENOUGH, PLENTY = 2_000, 50_000
 
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
-
-
-LEAST_NOISE = 0.03
-"""The least noise variance to start from, where noise is believed to be of some size."""
 
 
 def start(
@@ -357,8 +353,12 @@ def _completed(
     scale = lengthscale * input_map.latent_lengthscale
     kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale)
     noise = float(plain.noise_variance) * share
-    # from too little noise there is no way back to a density that varies: rows are told apart by w alone
-    noise = max(noise, LEAST_NOISE) if design.beliefs else noise
+    trend = design.extend_trend(plain)
+    if trend is plain.trend:
+        # from too little noise there is no way back to a density that varies: rows are told apart by w alone
+        noise = max(noise, LITTLE_NOISE) if design.beliefs else noise
+    else:  # the mean is the trend's, and what is left is for the kernel to divide
+        kernel = kernel.with_variance(float(plain.noise_variance) - noise)
     likelihood = design.make_likelihood(key, x).with_noise_variance(noise)
     return Model(
         kernel,
@@ -368,7 +368,7 @@ def _completed(
         plain.mixing,
         likelihood,
         design.make_prior(key, x),
-        plain.trend,
+        trend,
         plain.jitter,
     )
 

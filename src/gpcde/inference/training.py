@@ -9,6 +9,9 @@ EM step, which never lowers the bound. A q(u) that has no natural step (`Shared`
 
 `Trainer.step(key, state, batch) -> (state, info)` is pure. `train` runs it in chunks, notices a non-finite bound
 within the chunk, and goes back to the chunk's start with smaller steps.
+
+A mean that was found before there were latents (`Trend.is_found`) is not to be lost: what moves it by more than σ costs
+more than can be gained. Then σ² follows by natural steps too, and Adam's rate rises at first and is less for small σ.
 """
 
 import time
@@ -121,6 +124,11 @@ class Info(NamedTuple):
 
     bound: Float[Array, ""]
     finite: Bool[Array, ""]
+
+
+QUIET, RISE = 0.03, 50
+"""Where training is steady (`Trend.is_found`): the σ² below which Adam's rate falls with σ, and the steps in which it
+rises at first."""
 
 
 Learnt = tuple[Model, VariationalPosterior | None]
@@ -243,7 +251,7 @@ class Trainer(eqx.Module):
         size = optax.tree.norm(gradients, squared=True)
         info = Info(terms.bound, jnp.isfinite(terms.bound) & jnp.isfinite(size))
 
-        rate = self.learning_rate(state.step) * state.caution
+        rate = self._rate(state)
         updates, adam = optax.scale_by_adam().update(gradients.learnt, state.adam)
         learnt: Learnt = state.model, state.posterior.trained()
         model, trained = jax.tree.map(lambda p, u: p + (rate * u).astype(p.dtype), learnt, updates)
@@ -251,12 +259,24 @@ class Trainer(eqx.Module):
         if state.model.mixing.period:
             mixing = mixing_step(state.model.mixing, gradients.learnt[0].mixing, gamma, state.step)
             model = eqx.tree_at(lambda m: m.mixing, model, mixing)
+        if state.model.trend.is_found:
+            before, slope = state.model.likelihood, gradients.learnt[0].likelihood
+            noise = before.natural_step(model.likelihood, slope, gamma, self.n_data * batch.y.shape[1])
+            model = eqx.tree_at(lambda m: m.likelihood, model, noise)
         posterior = state.posterior if trained is None else trained
         posterior = posterior.natural_step(gradients.coefficients, state.model.noise_variance, gamma)
         local = state.local
         if local is not None and gradients.local is not None:
             local = _local_adam(local, batch.rows, gradients.local, rate)
         return State(state.step + 1, model, posterior, adam, local, state.caution), info
+
+    def _rate(self, state: State) -> Float[Array, ""]:
+        """Adam's step size."""
+        rate = self.learning_rate(state.step) * state.caution
+        if not state.model.trend.is_found:
+            return rate
+        little = jnp.sqrt(jnp.minimum(1.0, state.model.noise_variance / QUIET))
+        return rate * little * jnp.minimum(1.0, (state.step + 1) / RISE)
 
     def gradients(self, draws: Draws, state: State, batch: Batch) -> tuple[Terms, Gradients]:
         """The bound's terms, and its gradients: for Adam, for each point's q(w_n), and for the natural step."""

@@ -25,7 +25,7 @@ from .part import Certain, Part
 from .prior import LatentPrior, StandardNormal, TiltedNormal
 from .quadrature import evenly_spaced, gauss_hermite, quasi_random
 from .surfaces import Surface
-from .trend import LinearTrend, NoTrend, Trend
+from .trend import LinearTrend, NoTrend, SmoothTrend, Trend
 
 __all__ = [
     "MLP",
@@ -64,6 +64,7 @@ __all__ = [
     "Polynomial",
     "Product",
     "Project",
+    "SmoothTrend",
     "StandardNormal",
     "Stationary",
     "Sum",

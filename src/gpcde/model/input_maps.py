@@ -222,7 +222,7 @@ class Features(_Based, _Joined):
     """h = [c + φ(x), w], the context c = x or A x (`base`), φ a tanh network under a Gaussian prior on its weights.
 
     The prior has variance 1 / (precision × fan-in). Where inputs are many, the GP then lives on what matters of them;
-    where φ is zero, it is the map without.
+    where φ is zero, as it is to begin with, it is the map without.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class Features(_Based, _Joined):
         precision : float, default=1.0
             How firm the prior on the weights is.
         """
-        return cls(base, MLP.create(key, (input_rows, *hidden, base.context_dim), last_scale=0.1), precision)
+        return cls(base, MLP.create(key, (input_rows, *hidden, base.context_dim), last_scale=0.0), precision)
 
     @property
     def context_dim(self) -> int:

@@ -45,6 +45,11 @@ SPREAD = 0.7
 """The standard deviation of the logarithm of a lengthscale a priori, where one is believed."""
 
 
+def jittered(gram: Float[Array, "m m"], jitter: float) -> Float[Array, "m m"]:
+    """A covariance with some more on its diagonal, relative to it."""
+    return gram + jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(gram))
+
+
 class Kernel(Certain):
     """A positive semi-definite function of two rows."""
 
@@ -87,6 +92,10 @@ class Kernel(Certain):
     def extended(self, width: int, dim: int, lengthscale: float) -> "Kernel":
         """The kernel of [x, w] that starts from this one, of the `width` columns of x; RBF in w, so it separates."""
         return Product(self, RBF.create(tuple(range(width, width + dim)), lengthscale))
+
+    def with_variance(self, variance: float) -> "Kernel":
+        """The same with this variance, of which nothing is believed; where it has none of its own, as it is."""
+        return self
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
@@ -181,6 +190,8 @@ class Stationary(_Ard):
         The logarithm of the lengthscale of each column.
     believed : tuple of float, default=()
         The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
+    free_variance : bool, default=False
+        Whether nothing is believed of the variance alone.
 
     Attributes
     ----------
@@ -193,6 +204,7 @@ class Stationary(_Ard):
     log_variance: Float[Array, ""]
     log_lengthscales: Float[Array, " k"]
     believed: tuple[float, ...] = eqx.field(static=True, default=())
+    free_variance: bool = eqx.field(static=True, default=False)
 
     def check_values(self) -> None:
         super().check_values()
@@ -234,11 +246,15 @@ class Stationary(_Ard):
     def lengthscales(self) -> Float[Array, " k"]:
         return jnp.exp(self.log_lengthscales)
 
+    def with_variance(self: K, variance: float) -> K:
+        return dataclasses.replace(self, log_variance=on_device(np.log(variance)), free_variance=True)
+
     def penalty(self) -> Float[Array, ""]:
         """Minus the log of a normal prior of the logarithms, a constant apart, where something is believed."""
         if not self.believed:
             return jnp.zeros(())
-        return surprise(self.log_lengthscales, np.array(self.believed), SPREAD) + surprise(self.log_variance, 1.0, 1.0)
+        lengthscales = surprise(self.log_lengthscales, np.array(self.believed), SPREAD)
+        return lengthscales if self.free_variance else lengthscales + surprise(self.log_variance, 1.0, 1.0)
 
     @staticmethod
     @abc.abstractmethod
@@ -286,6 +302,8 @@ class RBF(Stationary):
         The logarithm of the lengthscale of each column.
     believed : tuple of float, default=()
         The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
+    free_variance : bool, default=False
+        Whether nothing is believed of the variance alone.
 
     Examples
     --------
@@ -359,6 +377,8 @@ class Matern32(Stationary):
         The logarithm of the lengthscale of each column.
     believed : tuple of float, default=()
         The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
+    free_variance : bool, default=False
+        Whether nothing is believed of the variance alone.
     """
 
     @staticmethod
@@ -384,6 +404,8 @@ class Matern52(Stationary):
         The logarithm of the lengthscale of each column.
     believed : tuple of float, default=()
         The median of each lengthscale a priori; (): nothing is believed of them, nor of the variance.
+    free_variance : bool, default=False
+        Whether nothing is believed of the variance alone.
     """
 
     @staticmethod
@@ -568,6 +590,9 @@ class Product(Kernel):
 
     def penalty(self) -> Float[Array, ""]:
         return self.first.penalty() + self.second.penalty()
+
+    def with_variance(self, variance: float) -> "Product":
+        return Product(self.first.with_variance(variance), self.second)
 
     def __call__(self, x: Float[Array, "n d"], z: Float[Array, "m d"]) -> Float[Array, "n m"]:
         return self.first(x, z) * self.second(x, z)

@@ -13,6 +13,7 @@ Noise τ² P Pᵀ dims P (`mixing.Dimmed`), and changes nothing else either.
 
 import abc
 import dataclasses
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -58,6 +59,13 @@ class Likelihood(Part):
         """The same with the s that it has learnt, or learns from now on."""
         return self
 
+    def natural_step(self, moved: Any, slope: Any, gamma: Float[Array, ""], count: Float[Array, ""]) -> "Likelihood":
+        """What Adam `moved` this noise to, but for what has a natural step of size γ, from the bound's `slope` here.
+
+        The Fisher information of log σ² is half the `count` of all numbers y. One without such a step is as moved.
+        """
+        return moved
+
     @property
     def function_variance(self) -> Float[Array, ""]:
         """τ², the variance of the noise that each Gaussian process has of its own."""
@@ -101,6 +109,20 @@ def _log(noise_variance: float, believed: float | None) -> Float[Array, ""]:
     return on_device(np.log(noise_variance if believed is None else max(noise_variance - LEAST, 0.01 * LEAST)))
 
 
+MOST_EXCESS = 4.0
+"""How much more than σ² the mean square of what is left over is taken for, at most: a few rows may be far off."""
+
+
+N = TypeVar("N", "ConstantNoise", "VaryingNoise")
+
+
+def _natural_step(before: N, moved: N, slope: N, gamma: Float[Array, ""], count: Float[Array, ""]) -> N:
+    """log σ² after a step of size γ towards the mean square of what is left over, which is where the slope is 0."""
+    log = before.log_noise_variance
+    excess = jnp.clip(2 * slope.log_noise_variance / count, -1.0, MOST_EXCESS)  # of the mean square over σ²
+    return eqx.tree_at(lambda noise: noise.log_noise_variance, moved, (log + gamma * excess).astype(log.dtype))
+
+
 class ConstantNoise(Certain, Likelihood):
     """σ² for all x and w: learnt, or kept as it is.
 
@@ -142,6 +164,9 @@ class ConstantNoise(Certain, Likelihood):
         if not self.learn:
             return self
         return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
+
+    def natural_step(self, moved: Any, slope: Any, gamma: Float[Array, ""], count: Float[Array, ""]) -> "ConstantNoise":
+        return _natural_step(self, moved, slope, gamma, count)
 
     def penalty(self) -> Float[Array, ""]:
         return _doubt(self.noise_variance, self.believed)
@@ -254,6 +279,9 @@ class VaryingNoise(Certain, Likelihood):
 
     def with_noise_variance(self, noise_variance: float) -> "VaryingNoise":
         return dataclasses.replace(self, log_noise_variance=_log(noise_variance, self.believed))
+
+    def natural_step(self, moved: Any, slope: Any, gamma: Float[Array, ""], count: Float[Array, ""]) -> "VaryingNoise":
+        return _natural_step(self, moved, slope, gamma, count)
 
     @property
     def is_held(self) -> bool:

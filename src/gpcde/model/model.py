@@ -14,7 +14,7 @@ from ..runtime.files import Stored, check_positive
 from ..runtime.precision import require_wide, wide
 from .input_maps import InputMap
 from .inputs import Inputs
-from .kernels import Kernel
+from .kernels import Kernel, jittered
 from .latents import Latents
 from .likelihood import ConstantNoise, Likelihood
 from .mixing import Mixing
@@ -126,36 +126,45 @@ class Model(Stored):
 
     def gram(self) -> Float[Array, "M M"]:
         """Cov(u), in the widest float: Kzz, with the only jitter there is, relative to its diagonal; I for a trend."""
-        kernel, z = wide((self.kernel, self.inducing_points))
-        gram = kernel.gram(z)
-        gram = gram + self.jitter * jnp.mean(jnp.diagonal(gram)) * jnp.eye(len(z))
-        return jax.scipy.linalg.block_diag(gram, jnp.eye(self.trend.width)) if self.trend.width else gram
+        kernel, z, trend = wide((self.kernel, self.inducing_points, self.trend))
+        gram = jittered(kernel.gram(z), self.jitter)
+        return jax.scipy.linalg.block_diag(gram, trend.gram()) if trend.width else gram
 
-    def trend_rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
-        """t(c), in the widest float."""
-        return wide(self.trend).rows(wide(left))
-
-    def with_trend(
-        self, rows: Float[Array, "n k M"], diag: Float[Array, "n k"], left: Float[Array, "n b"]
-    ) -> tuple[Float[Array, "n k T"], Float[Array, "n k"]]:
-        """The covariances of f(h) with u and with itself, from those of the kernel."""
-        if not self.trend.width:
-            return rows, diag
-        more = self.trend_rows(left)[:, None]
-        shape = (len(left), rows.shape[1], more.shape[2])
-        return jnp.concatenate([rows, jnp.broadcast_to(more, shape)], axis=2), diag + jnp.sum(more**2, axis=2)
+    def trend_rows(self, left: Float[Array, "n b"]) -> tuple[Float[Array, "n t"], Float[Array, "n 1"]]:
+        """The covariances of the trend with u and with itself, in the widest float."""
+        trend, left = wide((self.trend, left))
+        return trend.rows(left), trend.diag(left)[:, None]
 
     def cast(self, x: Inputs) -> Inputs:
         """The inputs in the model's own type, whatever the data's is."""
         return x._replace(dense=jnp.asarray(x.dense, self.inducing_points.dtype))
 
 
+class Rows(NamedTuple):
+    """Cov(f(h_nk), u) = [kernel, trend], where x alone decides the trend, and Cov(f(h_nk), f(h_nk)) = diag."""
+
+    kernel: Float[Array, "n k M"]
+    trend: Float[Array, "n t"]
+    diag: Float[Array, "n k"]
+
+    def flat(self) -> tuple[Float[Array, "m W"], Float[Array, "m 1"]]:
+        """A row for each latent of each data point."""
+        n, k, _ = self.kernel.shape
+        trend = jnp.broadcast_to(self.trend[:, None], (n, k, self.trend.shape[1]))
+        return jnp.concatenate([self.kernel, trend], axis=2).reshape(n * k, -1), self.diag.reshape(n * k, 1)
+
+
 class Factors(NamedTuple):
-    """Cov(f(h_nk), u) = rows_x ⊙ rows_w, for latents that all data points share."""
+    """The same with kernel = rows_x ⊙ rows_w, for latents that all data points share."""
 
     rows_x: Float[Array, "n M"]
     rows_w: Float[Array, "k M"]
+    trend: Float[Array, "n t"]
     diag: Float[Array, "n k"]
+
+    def rows(self) -> Rows:
+        """The products."""
+        return Rows(self.rows_x[:, None] * self.rows_w, self.trend, self.diag)
 
 
 def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Factors | None:
@@ -168,17 +177,11 @@ def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k 
     z = model.inducing_points
     rows_x, rows_w = pair[0](left, z[:, :split]), pair[1](right[0], z[:, split:])
     rows_x, rows_w, diag = wide((rows_x, rows_w, pair[0].diag(left)[:, None] * pair[1].diag(right[0])))
-    if model.trend.width:
-        more = model.trend_rows(left)
-        rows_x = jnp.concatenate([rows_x, more], axis=1)
-        rows_w = jnp.concatenate([rows_w, jnp.ones((len(rows_w), more.shape[1]))], axis=1)
-        diag = diag + jnp.sum(more**2, axis=1, keepdims=True)
-    return Factors(rows_x, rows_w, diag)
+    trend, more = model.trend_rows(left)
+    return Factors(rows_x, rows_w, trend, diag + more)
 
 
-def kernel_rows(
-    model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]
-) -> tuple[Float[Array, "n k M"], Float[Array, "n k"]]:
+def kernel_rows(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Rows:
     """The covariances of f(h_nk) with u, k(h_nk, Z) but for the trend, and with itself."""
     left, right = model.input_map.halves(context, w.astype(context.dtype))
     n, (_, k, dim), split = len(left), right.shape, left.shape[1]
@@ -187,8 +190,10 @@ def kernel_rows(
         z, moved = model.inducing_points, right.reshape(-1, dim)
         rows = pair[0](left, z[:, :split])[:, None] * pair[1](moved, z[:, split:]).reshape(-1, k, len(z))
         diag = pair[0].diag(left)[:, None] * pair[1].diag(moved).reshape(-1, k)
-        return model.with_trend(*wide((rows, diag)), left)
-    h = model.input_map.join(context, w.astype(context.dtype))
-    flat = h.reshape(n * k, h.shape[2])
-    rows = wide(model.kernel(flat, model.inducing_points))
-    return model.with_trend(rows.reshape(n, k, -1), wide(model.kernel.diag(flat)).reshape(n, k), left)
+    else:
+        h = model.input_map.join(context, w.astype(context.dtype))
+        flat = h.reshape(n * k, h.shape[2])
+        rows = model.kernel(flat, model.inducing_points).reshape(n, k, -1)
+        diag = model.kernel.diag(flat).reshape(n, k)
+    trend, more = model.trend_rows(left)
+    return Rows(wide(rows), trend, wide(diag) + more)

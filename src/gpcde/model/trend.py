@@ -1,41 +1,63 @@
-"""The trend: what f has beside the Gaussian process of the kernel, linear in the context.
+"""The trend: what f has beside the Gaussian process of the kernel, a function of the context alone.
 
-    f(h) = g(h) + bᵀ t(c),     t(c) = √(v / D_c) c,    b ~ N(0, I)
+    LinearTrend   bᵀ t(c),           t(c) = √(v / D_c) c,    b ~ N(0, I)
+    SmoothTrend   g(c) + bᵀ t(c),    g a sparse Gaussian process with a kernel and inducing inputs of its own
 
-c are the first columns of h, those that x alone decides. The covariance of f is the kernel's plus v cᵀc' / D_c, and b
-joins the inducing outputs: u = [g(Z), b] has covariance [[Kzz, 0], [0, I]], and that of f(h) with u is [k(h, Z), t(c)].
-So a linear function costs D_c numbers instead of inducing inputs far out, q(u) is exact about it, and the columns of b
-are products of a factor of x and one of w, as those of a kernel that separates are.
+c are the first columns of h, those that x alone decides. What a trend is made of, b and the inducing outputs of g,
+joins those of the kernel in u, of covariance [[Kzz, 0, 0], [0, Kz'z', 0], [0, 0, I]]; the covariance of f(h) with u is
+[k(h, Z), k'(c, Z'), t(c)]. So a mean that x decides takes no inducing inputs from what varies with w, q(u) is as good
+about it as regression is, natural gradients stay in closed form, and, since it is the same for all latents of a data
+point, it costs next to nothing (`bound`).
 """
 
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..runtime.files import check_positive
 from ..runtime.precision import on_device
 from .gaussians import surprise
+from .kernels import Kernel, jittered
 from .part import Certain
+from .waves import Waves
 
 
 class Trend(Certain):
-    """bᵀ t(c)."""
+    """What f has beside the kernel's Gaussian process."""
 
     @property
     @abc.abstractmethod
     def width(self) -> int:
-        """How many numbers b has."""
+        """How many numbers of it join u."""
 
     @abc.abstractmethod
     def rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
-        """t(c), c the first columns of these."""
+        """Its covariance with them, c the first columns of `left`."""
+
+    @abc.abstractmethod
+    def gram(self) -> Float[Array, "t t"]:
+        """The covariance of them."""
+
+    @abc.abstractmethod
+    def diag(self, left: Float[Array, "n b"]) -> Float[Array, " n"]:
+        """Its variance a priori."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it begins as what regression found, so that training has a mean to lose, and goes on steadily."""
+        return False
+
+    def draw(self, key: PRNGKeyArray, outputs: int) -> tuple[Waves | None, Float[Array, "t L"]]:
+        """Functions drawn a priori of what u does not hold whole, and their part in u; None and 0 where it does."""
+        return None, jnp.zeros((self.width, outputs))
 
 
 class NoTrend(Trend):
-    """f = g."""
+    """Nothing."""
 
     @property
     def width(self) -> int:
@@ -44,9 +66,15 @@ class NoTrend(Trend):
     def rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
         return left[:, :0]
 
+    def gram(self) -> Float[Array, "t t"]:
+        return jnp.zeros((0, 0))
+
+    def diag(self, left: Float[Array, "n b"]) -> Float[Array, " n"]:
+        return jnp.zeros(len(left))
+
 
 class LinearTrend(Trend):
-    """t(c) = √(v / D_c) c, log v ~ N(0, 1) a priori.
+    """bᵀ t(c), t(c) = √(v / D_c) c, log v ~ N(0, 1) a priori.
 
     Parameters
     ----------
@@ -83,6 +111,69 @@ class LinearTrend(Trend):
     def rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
         return left[:, : self.dim] * jnp.exp(0.5 * self.log_variance) / np.sqrt(max(self.dim, 1))
 
+    def gram(self) -> Float[Array, "t t"]:
+        return jnp.eye(self.dim)
+
+    def diag(self, left: Float[Array, "n b"]) -> Float[Array, " n"]:
+        return jnp.sum(self.rows(left) ** 2, axis=1)
+
     def penalty(self) -> Float[Array, ""]:
         """Minus the log prior of log v, a constant apart."""
         return surprise(self.log_variance, 1.0, 1.0)
+
+
+class SmoothTrend(Trend):
+    """g(c), a sparse Gaussian process of the context alone, and a linear function or nothing.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k', of the context.
+    inducing_points : array of shape (T, D_c)
+        Z'.
+    other : Trend
+        What is beside it, which u holds whole.
+    jitter : float, default=1e-6
+        What is added to the diagonal of Kz'z', relative to it.
+    """
+
+    kernel: Kernel
+    inducing_points: Float[Array, "T c"]
+    other: Trend
+    jitter: float = eqx.field(static=True, default=1e-6)
+
+    def __check_init__(self) -> None:
+        if self.other.is_found:
+            raise ValueError(f"beside a smooth trend stands one that u holds whole, not a {type(self.other).__name__}")
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "jitter", least=0)
+
+    @property
+    def width(self) -> int:
+        return len(self.inducing_points) + self.other.width
+
+    @property
+    def is_found(self) -> bool:
+        return True
+
+    def _context(self, left: Float[Array, "n b"]) -> Float[Array, "n c"]:
+        return left[:, : self.inducing_points.shape[1]]
+
+    def rows(self, left: Float[Array, "n b"]) -> Float[Array, "n t"]:
+        return jnp.concatenate([self.kernel(self._context(left), self.inducing_points), self.other.rows(left)], axis=1)
+
+    def gram(self) -> Float[Array, "t t"]:
+        own = jittered(self.kernel.gram(self.inducing_points), self.jitter)
+        return jax.scipy.linalg.block_diag(own, self.other.gram())
+
+    def diag(self, left: Float[Array, "n b"]) -> Float[Array, " n"]:
+        return self.kernel.diag(self._context(left)) + self.other.diag(left)
+
+    def draw(self, key: PRNGKeyArray, outputs: int) -> tuple[Waves, Float[Array, "t L"]]:
+        waves = Waves.draw(*jax.random.split(key), self.kernel, self.inducing_points.shape[1], outputs)
+        return waves, jnp.pad(waves(self.inducing_points), [(0, self.other.width), (0, 0)])
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.kernel.penalty() + self.other.penalty()

@@ -2,8 +2,8 @@
 
     f(h) = φ(h)ᵀ ω + Cov(f(h), u) Lz⁻ᵀ (v - Lz⁻¹ φ(Z)ᵀ ω),     ω ~ N(0, I),   v ~ q(v),   u = Lz v
 
-φ are random Fourier features of the kernel, cosines and sines at frequencies drawn from its spectrum; a trend, which
-u holds whole, needs none. One draw of f, with every other part of the model drawn too where it is uncertain
+φ are random Fourier features of the kernel (`model.waves`), and a smooth trend has its own; a linear one, which u
+holds whole, needs none. One draw of f, with every other part of the model drawn too where it is uncertain
 (`Part.sample`), is a function of (x, w) that can be evaluated anywhere, and so one density
 p(y|x, f) = sum_k π_k N(y | P f(x, w_k), σ² s I) for every x.
 """
@@ -21,6 +21,7 @@ from ..inference.posterior import VariationalPosterior
 from ..model.inputs import Inputs
 from ..model.mixing import Directions
 from ..model.model import Model, kernel_rows
+from ..model.waves import Waves, features
 from ..runtime.blocks import in_blocks
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope, wide
@@ -30,9 +31,6 @@ from .predictor import Mixture
 PAIRS_AT_ONCE = 2**14
 """How many pairs of rows and components a block may have: random features take more room than kernel rows."""
 
-FEATURES = 1024
-"""Pairs of random features: the prior's own error is of the order of their number's root."""
-
 
 class Path(eqx.Module):
     """One draw: the model with its uncertain parts drawn, and f along it.
@@ -41,10 +39,10 @@ class Path(eqx.Module):
     ----------
     model : Model
         The model, its parts drawn.
-    frequencies : array of shape (D_h, F)
-        Of the random features of the prior.
-    weights : array of shape (2 F, L)
-        ω, the weights of their cosines and sines.
+    prior : Waves
+        φ(h)ᵀ ω.
+    trend : Waves or None
+        The same of what the trend has beside u; None where u holds it whole.
     correction : array of shape (M, L)
         The weights of Cov(f(h), u), which make the draw one of the posterior.
     directions : Directions or None
@@ -52,8 +50,8 @@ class Path(eqx.Module):
     """
 
     model: Model
-    frequencies: Float[Array, "h F"]
-    weights: Float[Array, "G L"]
+    prior: Waves
+    trend: Waves | None
     correction: Float[Array, "M L"]
     directions: Directions | None
 
@@ -63,16 +61,21 @@ class Path(eqx.Module):
         """f at every x and w; quicker with what `waves` says of these w."""
         model, x = self.model, self.model.cast(x)
         context = model.input_map.context(x, jnp.zeros((x.n_rows, model.input_map.draw_dim)))
+        left, _ = model.input_map.halves(context, w[None])
         if waves is None:
             h = model.input_map.join(context, w[None])
             n, k, width = h.shape
             flat = h.reshape(n * k, width)
-            f = (_features(flat, self.frequencies) @ self.weights).reshape(n, k, -1)
+            f = self.prior(flat).reshape(n, k, -1)
         else:
-            left, _ = model.input_map.halves(context, w[None])
-            known = _features(left, self.frequencies[: left.shape[1]]).astype(waves.dtype)
+            known = features(left, self.prior.frequencies[: left.shape[1]]).astype(waves.dtype)
             f = (known @ waves.reshape(len(waves), -1)).reshape(-1, *waves.shape[1:])
-        return f + kernel_rows(model, context, w[None])[0] @ self.correction
+        rows, trend, _ = kernel_rows(model, context, w[None])
+        m = rows.shape[2]
+        alone = trend @ self.correction[m:]
+        if self.trend is not None:
+            alone = alone + self.trend(left[:, : len(self.trend.frequencies)])
+        return f + rows @ self.correction[:m] + alone[:, None]
 
     def waves(self, w: Float[Array, "k d"]) -> Float[Array, "G k L"] | None:
         """All that φ(h)ᵀ ω needs of these w, once for every x: its coefficients of the features of the left of h.
@@ -84,8 +87,8 @@ class Path(eqx.Module):
         left, right = input_map.halves(jnp.zeros((2, input_map.context_dim)), w[None])
         if right.shape[0] != 1:
             return None
-        cos, sin = jnp.split(_features(right[0], self.frequencies[left.shape[1] :]).T[..., None], 2)
-        first, second = jnp.split(self.weights[:, None], 2)
+        cos, sin = jnp.split(features(right[0], self.prior.frequencies[left.shape[1] :]).T[..., None], 2)
+        first, second = jnp.split(self.prior.weights[:, None], 2)
         return jnp.concatenate([cos * first + sin * second, cos * second - sin * first])
 
     def mixture(self, x: Inputs, nodes: Nodes, waves: Float[Array, "G k L"] | None = None) -> Mixture:
@@ -116,11 +119,6 @@ class Path(eqx.Module):
         return Components.stacked([c.take(slice(n)) for c, n in blocks])
 
 
-def _features(h: Float[Array, "n h"], frequencies: Float[Array, "h F"]) -> Float[Array, "n G"]:
-    angle = h @ frequencies
-    return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
-
-
 @compiled
 def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) -> Path:
     """A draw of everything that is uncertain.
@@ -143,12 +141,11 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
     model = wide(model)
     q = posterior.resolve(model.seen_mixing(), model.noise_variance)
     z = model.inducing_points
-    where, variance = model.kernel.frequencies(keys[0], z.shape[1], FEATURES)
-    weights = jax.random.normal(keys[1], (2 * FEATURES, q.mean.shape[1])) * jnp.sqrt(variance / FEATURES)
+    prior = Waves.draw(keys[0], keys[1], model.kernel, z.shape[1], q.mean.shape[1])
+    trend, trend_u = model.trend.draw(jax.random.fold_in(key, 6), q.mean.shape[1])
     whitener = inverse_cholesky(model.gram())
     v = q.sample(jax.random.normal(keys[2], q.mean.shape))
-    drawn_u = jnp.pad(_features(z, where) @ weights, [(0, model.trend.width), (0, 0)])
-    correction = whitener.T @ (v - whitener @ drawn_u)
+    correction = whitener.T @ (v - whitener @ jnp.concatenate([prior(z), trend_u]))
     others = jax.random.split(jax.random.fold_in(key, 5), 3)
     drawn = dataclasses.replace(
         model,
@@ -158,7 +155,7 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
         prior=model.prior.sample(others[1]),
         latents=model.latents.sample(others[2]),
     )
-    return Path(drawn, where, weights, correction, drawn.mixing.directions())
+    return Path(drawn, prior, trend, correction, drawn.mixing.directions())
 
 
 @compiled

@@ -193,8 +193,7 @@ class Predictor(eqx.Module):
         factors = separated(model, context, w)
         if factors is not None:
             return self.outputs(log_weight, *self.moments.separated(factors), log_scale)
-        rows, diag = kernel_rows(model, context, w)
-        mean, variance = self.moments(rows.reshape(n * k, -1), diag.reshape(n * k, 1))
+        mean, variance = self.moments(*kernel_rows(model, context, w).flat())
         return self.outputs(log_weight, mean.reshape(n, k, -1), variance.reshape(n, k, -1), log_scale)
 
     def _functions(
@@ -204,8 +203,8 @@ class Predictor(eqx.Module):
         n, k, dim = w.shape
         repeated = self.model.cast(x).take(jnp.repeat(jnp.arange(n), k))
         context = self.model.input_map.context(repeated, context_draws.reshape(n * k, -1))
-        rows, diag = kernel_rows(self.model, context, w.reshape(n * k, 1, dim))
-        return repeated, self.moments(rows[:, 0], diag)
+        rows = kernel_rows(self.model, context, w.reshape(n * k, 1, dim))
+        return repeated, self.moments(*rows.flat())
 
     def outputs(
         self,
