@@ -172,7 +172,8 @@ class SmoothTrend(Trend):
         return self.kernel.diag(self._context(left)) + self.other.diag(left)
 
     def draw(self, key: PRNGKeyArray, outputs: int) -> tuple[Waves, Float[Array, "t L"]]:
-        waves = Waves.draw(*jax.random.split(key), self.kernel, self.inducing_points.shape[1], outputs)
+        one, two = jax.random.split(key)
+        waves = Waves.draw(one, two, self.kernel, self.inducing_points.shape[1], outputs)
         return waves, jnp.pad(waves(self.inducing_points), [(0, self.other.width), (0, 0)])
 
     def penalty(self) -> Float[Array, ""]:
