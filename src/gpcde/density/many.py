@@ -80,7 +80,8 @@ def _quantile(
     spread = jnp.sqrt((weight * (std**2 + (mean - centre[:, None]) ** 2)).sum(1))
     width = high - low
     root = jnp.clip(centre + spread * normal, low, high)
-    begin = jnp.zeros((), int), low, high, root, jnp.full_like(root, jnp.inf), low == high
+    never = jnp.full_like(root, jnp.inf)
+    begin: tuple[Array, ...] = jnp.zeros((), int), low, high, root, never, low == high
     *_, root, _, done = jax.lax.while_loop(lambda at: (at[0] < ROUNDS) & ~at[5].all(), body, begin)
     return root, done
 
