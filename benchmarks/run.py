@@ -1,6 +1,6 @@
 """Measure gpcde beside its peers in one run, and print the tables of benchmarks/README.md.
 
-    python benchmarks/run.py --tf TF_PYTHON --pt TORCH_PYTHON [--out results.jsonl] [--rounds 2]
+    python benchmarks/run.py --tf TF_PYTHON --pt TORCH_PYTHON [--out results.jsonl] [--rounds 2] [--steps 20]
     python benchmarks/run.py --table results.jsonl        only print the tables again
 
 TF_PYTHON and TORCH_PYTHON are the interpreters of two environments, for the peers in benchmarks/peers:
@@ -46,6 +46,7 @@ def machine() -> dict[str, float]:
 
 
 def measure(args: argparse.Namespace) -> None:
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     with open(args.out, "a") as out:
         print(json.dumps({"machine": machine()}), file=out, flush=True)
         for _ in range(args.rounds):
@@ -58,12 +59,13 @@ def measure(args: argparse.Namespace) -> None:
                     if args.pt:
                         runs += [[args.pt, "peers/peer_gpytorch.py"]]
                     for run in runs if dtype == "float64" else runs[:1] + runs[1:] * args.float32:
-                        command = [*run, "--workload", workload, "--dtype", dtype, "--repeats", "5", "--steps", "20"]
+                        command = [*run, "--workload", workload, "--dtype", dtype]
+                        command += ["--repeats", str(args.repeats), "--steps", str(args.steps)]
                         print("+", *command[1:], file=sys.stderr, flush=True)
                         try:
                             done = subprocess.run(
-                                command, cwd=HERE, capture_output=True, text=True, timeout=600,
-                                env={**os.environ, "PYTHONPATH": str(HERE)},
+                                command, cwd=HERE, capture_output=True, text=True, timeout=900,
+                                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
                             )  # fmt: skip
                             line = next(text for text in done.stdout.splitlines()[::-1] if text.startswith("{"))
                             print(line, file=out, flush=True)
@@ -86,23 +88,27 @@ def table(path: Path) -> None:
     def step(key: tuple[str, str, str]) -> float:
         return median(line["step_ms"]["median"] for line in results[key])
 
+    def cpu(key: tuple[str, str, str]) -> float:
+        return median(line["step_ms"]["cpu_median"] for line in results[key])
+
     def memory(key: tuple[str, str, str]) -> float:
         return max(line["peak_rss_mb"] for line in results[key])
 
     print(f"Machine: {speed['gflops']:.0f} GFLOP/s (float64 product, 2 threads), {speed['mexp']:.0f} million exp/s.\n")
-    print("| workload | type | library | step, ms | times slower than gpcde | peak memory, MB | first step, s |")
-    print("|---|---|---|---|---|---|---|")
+    print("| workload | type | library | step, ms | times ours | CPU, ms | times ours | memory, MB | first step, s |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for workload in "abcd":
         gflop, mexp = WORK[workload]
         floor = 1e3 * (gflop / speed["gflops"] + mexp / speed["mexp"])
         for dtype in ("float64", "float32"):
             keys = sorted((k for k in results if k[:2] == (workload, dtype)), key=step)
             for key in keys:
-                ratio = step(key) / step((workload, dtype, "gpcde"))
+                ours = workload, dtype, "gpcde"
                 first = min(line["first_step_s"] for line in results[key])
-                numbers = f"{step(key):.1f} | {ratio:.1f} | {memory(key):.0f} | {first:.1f}"
+                numbers = f"{step(key):.1f} | {step(key) / step(ours):.1f} | {cpu(key):.1f} | "
+                numbers += f"{cpu(key) / cpu(ours):.1f} | {memory(key):.0f} | {first:.1f}"
                 print(f"| {workload} | {dtype} | {key[2]} | {numbers} |")
-        print(f"| {workload} | float64 | *arithmetic alone* | *{floor:.1f}* | | | |")
+        print(f"| {workload} | float64 | *arithmetic alone* | *{floor:.1f}* | | | | | |")
     print("\n| predictive log density, 1000 points × 1000 draws (b) | type | ms | times slower than gpcde |")
     print("|---|---|---|---|")
     for dtype in ("float64", "float32"):
@@ -125,6 +131,8 @@ def main() -> None:
     parser.add_argument("--pt", help="Python with GPyTorch")
     parser.add_argument("--out", default=str(HERE / "results.jsonl"))
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5, help="blocks of steps")
+    parser.add_argument("--steps", type=int, default=20, help="steps a block")
     parser.add_argument("--float32", action="store_true", help="the peers in float32 too")
     parser.add_argument("--table", type=Path, help="print the tables of this file and stop")
     args = parser.parse_args()

@@ -259,30 +259,39 @@ class Univariate(NamedTuple):
 
     def crps(self, z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """E|Z - z| - E|Z - Z'| / 2, exact: E|N(m, s²)| = m (2Φ(m/s) - 1) + 2 s φ(m/s)."""
-        return (self.weight * _mean_absolute(z[:, None] - self.mean, self.std)).sum(1) - 0.5 * self.mean_difference()
+        return self.mean_distance(z) - 0.5 * self.mean_difference()
 
-    def mean_difference(self) -> Float[np.ndarray, " n"]:
-        """E|Z - Z'| = 2 ∫ F (1 - F) dz: as a sum over all pairs of components, or by the trapezoidal rule.
+    def mean_distance(self, z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """E|Z - z|."""
+        return (self.weight * _mean_absolute(z[:, None] - self.mean, self.std)).sum(1)
+
+    def grid(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """From where to where a row's distribution function rises, and how many points the trapezoidal rule needs.
 
         Points half as far apart as the narrowest component is wide leave an error of exp(-4π²): the integrand is a
-        smooth function, whose spectrum falls as exp(-ω²σ²/4). Pairs are for rows where that takes more points.
+        smooth function, whose spectrum falls as exp(-ω²σ²/4).
         """
         low, high = (self.mean - 9 * self.std).min(1), (self.mean + 9 * self.std).max(1)
-        count = np.ceil(2 * (high - low) / self.std.min(1)).clip(1, self.mean.shape[1] + 1).astype(int) + 1
+        points = np.ceil(2 * (high - low) / self.std.min(1)).clip(1, 100 * self.mean.shape[1])
+        return low, high, points.astype(int) + 1
+
+    def mean_difference(self) -> Float[np.ndarray, " n"]:
+        """E|Z - Z'| = 2 ∫ F (1 - F) dz: by the trapezoidal rule, or where that takes more points by all pairs."""
+        low, high, count = self.grid()
         out = np.empty(len(count))
         order = np.argsort(count)
         for rows in np.array_split(order, 1 + len(order) // 16):  # with about as many points
             some = self.take(rows)
             points = count[rows].max(initial=0)
             if points > self.mean.shape[1]:
-                out[rows] = some._by_pairs()
+                out[rows] = some.by_pairs()
                 continue
             z = np.linspace(low[rows], high[rows], points, axis=1)
             below = some.cdf(z)
             out[rows] = 2 * (below * (1 - below)).sum(1) * (high - low)[rows] / (points - 1)
         return out
 
-    def _by_pairs(self) -> Float[np.ndarray, " n"]:
+    def by_pairs(self) -> Float[np.ndarray, " n"]:
         """E|Z - Z'|, of each pair of components once, and of each with itself."""
         one, two = np.triu_indices(self.mean.shape[1], 1)
         spread = np.sqrt(self.std[:, one] ** 2 + self.std[:, two] ** 2)

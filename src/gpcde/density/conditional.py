@@ -19,6 +19,7 @@ from scipy.special import ndtr
 
 from ..model.inputs import AnyArray, Numbers
 from ..runtime.memory import require_memory
+from . import many as _many
 from .components import Components, Univariate, log_sum_exp, mixed
 from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
@@ -202,6 +203,10 @@ class ConditionalDensity:
         """How many numbers for each component are needed at once to look through a line."""
         return max(17, 1025 // self._n_components())
 
+    def _is_many(self, answers: int = 1) -> bool:
+        """Whether compiled programs are worth it, for so many numbers for each component of a row."""
+        return len(self) * self._row_size() * answers >= _many.MANY
+
     def _blocks(self, work: int = 1) -> Iterator[tuple[slice, Components]]:
         """Blocks of rows, small enough for `work` numbers for every component of a row."""
         if not len(self):
@@ -330,9 +335,11 @@ class ConditionalDensity:
         """
         z = self._transform.to_standard(self._outputs(y))
         out = np.empty(z.shape)
+        many = self._is_many()
         for rows, c in self._blocks():
             for j in range(self.n_outputs):
-                out[rows, j] = Univariate.of(c, j).cdf(z[rows, j, None])[:, 0]
+                one = Univariate.of(c, j)
+                out[rows, j] = _many.cdf(one, z[rows, j]) if many else one.cdf(z[rows, j, None])[:, 0]
         return self._shaped(out)
 
     def quantile(self, level: Numbers) -> np.ndarray:
@@ -352,9 +359,14 @@ class ConditionalDensity:
         check_quantiles(level)
         flat = levels.reshape(1, -1)
         out = np.empty((len(self), flat.size, self.n_outputs))
-        for rows, c in self._blocks(flat.size):
+        many = self._is_many(flat.size)
+        for rows, c in self._blocks(1 if many else flat.size):
             for j in range(self.n_outputs):
-                out[rows, :, j] = Univariate.of(c, j).quantile(np.broadcast_to(flat, (c.n_rows, flat.size)))
+                one = Univariate.of(c, j)
+                if many:
+                    out[rows, :, j] = np.stack([_many.quantile(one, p) for p in flat[0]], axis=1)
+                else:
+                    out[rows, :, j] = one.quantile(np.broadcast_to(flat, (c.n_rows, flat.size)))
         out = self._transform.from_standard(out)
         return self._shaped(out.reshape(len(self), *levels.shape, self.n_outputs))
 
@@ -498,11 +510,14 @@ class ConditionalDensity:
         out = np.empty(y.shape)
         t = self._transform
         in_pairs = t.affine and self._n_components() <= MANY_COMPONENTS
-        for rows, c in self._blocks(self._n_components() if in_pairs else 2 * 8 * len(_EDGES)):
+        many = in_pairs and self._is_many(self._n_components())
+        work = 1 if many else self._n_components() if in_pairs else 2 * 8 * len(_EDGES)
+        for rows, c in self._blocks(work):
             for j in range(self.n_outputs):
                 one, column = Univariate.of(c, j), t.column(j)
                 if in_pairs:
-                    out[rows, j] = one.crps(column.to_standard(y[rows, j, None])[:, 0]) * t.scale[j]
+                    z = column.to_standard(y[rows, j, None])[:, 0]
+                    out[rows, j] = (_many.crps(one, z) if many else one.crps(z)) * t.scale[j]
                 else:
                     out[rows, j] = _numerical_crps(one, column, y[rows, j])
         return self._shaped(out)

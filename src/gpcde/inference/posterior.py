@@ -240,8 +240,8 @@ class Rotated(SparsePosterior):
 
     def coefficients(self, mixing: Mixing) -> Coefficients:
         gain = (1 - self.spectrum) @ mixing.along(self.turn)
-        quadratic = (self.basis * gain) @ self.basis.T - mixing.quadratic(self.mean)
-        return Coefficients(quadratic, mixing.apply(self.mean))
+        squares, mixed = mixing.quadratic_and_applied(self.mean)
+        return Coefficients((self.basis * gain) @ self.basis.T - squares, mixed)
 
     def kl(self) -> Float[Array, ""]:
         return 0.5 * (jnp.sum(self.spectrum - 1 - jnp.log(self.spectrum)) + jnp.sum(self.mean**2))

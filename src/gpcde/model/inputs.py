@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..runtime.files import register
-from ..runtime.precision import require_wide
+from ..runtime.precision import as_array, require_wide
+from ..runtime.products import looked_up
 
 AnyArray = Array | np.ndarray
 Numbers = float | int | Sequence[Any] | AnyArray | np.generic
@@ -121,7 +122,7 @@ def linear(x: Inputs, weight: Float[Array, "rows k"]) -> Float[Array, "n k"]:
     if d > weight.shape[0] or (x.codes.shape[1] == 0 and d != weight.shape[0]):
         raise ValueError(f"the inputs have {d} dense columns, but the weights {weight.shape[0]} rows")
     out = jnp.asarray(x.dense, weight.dtype) @ weight[:d]
-    return out + weight[d:][x.codes].sum(1) if x.codes.shape[1] else out
+    return out + looked_up(weight[d:], as_array(x.codes)) if x.codes.shape[1] else out
 
 
 def one_hot(x: Inputs, levels: int) -> Float[np.ndarray, "n k"]:

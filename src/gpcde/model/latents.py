@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..runtime.compilation import compiled
 from ..runtime.files import check_fields, check_numbers, check_positive
 from ..runtime.precision import on_device
+from ..runtime.products import product
 from .climbing import climb
 from .gaussians import Gaussian
 from .inputs import AnyArray, Inputs, linear
@@ -424,7 +425,7 @@ def recognise(network: MLP, x: Inputs, y: Float[Array, "n D"]) -> Float[Array, "
     """The network's output for [x, y], the categories of x by look-up."""
     first = network.weights[0]
     rows = first.shape[0] - y.shape[1]
-    return network.after_first(linear(x, first[:rows]) + y @ first[rows:])
+    return network.after_first(linear(x, first[:rows]) + product(y, first[rows:]))
 
 
 @compiled

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..runtime.files import check_positive
 from ..runtime.precision import as_array
+from ..runtime.products import gram
 from .gaussians import diagonal_kl
 from .inputs import AnyArray, Numbers
 from .kernels import Matern52
@@ -68,6 +69,10 @@ class Mixing(Part):
     def along(self, rotation: Float[Array, "L L"]) -> Float[Array, " L"]:
         """v_lᵀ E[PᵀP] v_l for the columns v_l of a rotation."""
         return (rotation * (self.second_moment() @ rotation)).sum(0)
+
+    def quadratic_and_applied(self, m: Float[Array, "M L"]) -> tuple[Float[Array, "M M"], Float[Array, "M D"]]:
+        """m E[PᵀP] mᵀ and m E[P]ᵀ."""
+        return self.quadratic(m), self.apply(m)
 
     @property
     def uniform(self) -> float | None:
@@ -233,14 +238,17 @@ class PointMixing(_Known, MatrixMixing):
         return self.value if self.learn else stop_gradient(self.value)
 
     def second_moment(self) -> Float[Array, "L L"]:
-        return jnp.matmul(self.expected.T, self.expected)
+        return gram(jnp.asarray(self.expected))
 
     def trace(self) -> Float[Array, ""]:
         return jnp.sum(self.expected**2)
 
     def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return self.quadratic_and_applied(m)[0]
+
+    def quadratic_and_applied(self, m: Float[Array, "M L"]) -> tuple[Float[Array, "M M"], Float[Array, "M D"]]:
         mixed = self.apply(m)
-        return mixed @ mixed.T
+        return mixed @ mixed.T, mixed
 
     def penalty(self) -> Float[Array, ""]:
         """Minus the log prior of P, a constant apart."""
@@ -294,14 +302,17 @@ class GaussianMixing(MatrixMixing):
         return self.mean
 
     def second_moment(self) -> Float[Array, "L L"]:
-        return self.mean.T @ self.mean + jnp.diag(self.variance.sum(0))
+        return gram(self.mean) + jnp.diag(self.variance.sum(0))
 
     def trace(self) -> Float[Array, ""]:
         return jnp.sum(self.mean**2) + jnp.sum(self.variance)
 
     def quadratic(self, m: Float[Array, "M L"]) -> Float[Array, "M M"]:
+        return self.quadratic_and_applied(m)[0]
+
+    def quadratic_and_applied(self, m: Float[Array, "M L"]) -> tuple[Float[Array, "M M"], Float[Array, "M D"]]:
         mixed = self.apply(m)
-        return mixed @ mixed.T + (m * self.variance.sum(0)) @ m.T
+        return mixed @ mixed.T + (m * self.variance.sum(0)) @ m.T, mixed
 
     def penalty(self) -> Float[Array, ""]:
         """KL[q(P) || p(P)]."""
