@@ -4,7 +4,6 @@ A model says how it learns (`fit`) and how it answers in standard units (`_sourc
 refused here, before any work starts, with the name of the argument and what to do.
 """
 
-import os
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +20,7 @@ from ..inference.data import Batch, whole
 from ..model.inputs import AnyArray, Inputs
 from ..runtime import files
 from ..runtime.declared import check_declared
+from ..runtime.disk import AnyPath
 from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
 from .parquet import ParquetRows
 from .tables import (
@@ -496,19 +496,24 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     # files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code.
 
         Parameters
         ----------
         path : str or path
             The file, which is replaced if there is one.
+
+        Raises
+        ------
+        ValueError
+            If `gpcde.load` would refuse the file, as of a model whose training diverged; nothing is written then.
         """
         check_is_fitted(self)
         self._write(path)
 
-    def _write(self, path: str | os.PathLike[str], mark: str = "") -> None:
-        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR], mark)
+    def _write(self, path: AnyPath, mark: str = "", keep: AnyPath | None = None) -> None:
+        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR], mark, _put_together, keep)
 
     def _restored(self) -> None:
         """Called once a model was read from a file: raise where its parts do not fit each other."""
@@ -558,7 +563,7 @@ def _wrong_units(what: str, unit: float) -> ValueError:
     )
 
 
-def load(path: str | os.PathLike[str]) -> DensityEstimator:
+def load(path: AnyPath) -> DensityEstimator:
     """The model in a file that `save` wrote.
 
     Parameters
@@ -578,8 +583,7 @@ def load(path: str | os.PathLike[str]) -> DensityEstimator:
     """
     kind, value = files.read(path)
     try:
-        with np.errstate(all="ignore"):
-            model = _revived({ESTIMATOR: value})
+        model = _put_together(value)
         if not isinstance(model, DensityEstimator) or type(model).__name__ != kind:
             raise ValueError(f"it is said to hold a {kind}, and does not")
     except ImportError:  # of an extra, which says so
@@ -587,6 +591,12 @@ def load(path: str | os.PathLike[str]) -> DensityEstimator:
     except Exception as error:
         raise files.FileError(f"{path} cannot be read, its parts do not fit together: {error}") from error
     return model
+
+
+def _put_together(value: Any) -> Any:
+    """The estimator that a file's value is of."""
+    with np.errstate(all="ignore"):
+        return _revived({ESTIMATOR: value})
 
 
 ESTIMATOR = "estimator of gpcde"

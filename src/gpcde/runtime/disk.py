@@ -27,14 +27,19 @@ def check_folder(path: AnyPath) -> Path:
     return target
 
 
-def replace(path: AnyPath, content: bytes) -> None:
-    """Write a file, or leave what there was; its mode is that of a new file, by the umask."""
+def replace(path: AnyPath, content: bytes, keep: AnyPath | None = None) -> None:
+    """Write a file, or leave what there was; its mode is that of a new file, by the umask.
+
+    What there was is kept by the name `keep`, once all of the new file is on the disk.
+    """
     target = check_folder(path)
     with _beside(target) as partial:
         with open(_created(partial), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if keep is not None:
+            keep_as(target, keep)
         os.replace(partial, target)
     _flush_folder(target.parent)
 
