@@ -305,6 +305,12 @@ def test_a_column_that_changes_its_type_is_refused_before_any_row_is_read(tmp_pa
     pq.write_table(table().drop(["b"]), folder / "z.parquet")
     with pytest.raises(StreamError, match=r"z.parquet lacks column b"):
         ParquetRows(folder, "y")
+    hive = tmp_path / "hive"
+    hive.mkdir()
+    written(hive / "tub=1", table())
+    written(hive / "tub=2", table().drop(["b"]))
+    with pytest.raises(StreamError, match=r"tub=2/part0.parquet lacks column b"):  # which is in the name of another
+        ParquetRows(hive, "y")
     pq.write_table(table().set_column(1, "b", pa.array(np.arange(len(Y)))), folder / "z.parquet")
     assert len(ParquetRows(folder, "y")) == 2 * len(Y)  # whole numbers are numbers too
 

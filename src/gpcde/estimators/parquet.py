@@ -195,13 +195,14 @@ class ParquetRows:
     def _row_groups(self, fragment: Any, kinds: dict[str, str]) -> list[RowGroup]:
         """Those of a file, whose columns must be of the same kinds as those of the first."""
         import pyarrow as pa
+        import pyarrow.dataset as ds
 
         try:
             own = fragment.physical_schema
             found = [RowGroup(fragment, group.id, group.num_rows) for group in fragment.row_groups]
         except (pa.ArrowException, OSError) as error:
             raise StreamError(f"{fragment.path} cannot be read as Parquet: {error}") from error
-        given = str(fragment.partition_expression)
+        given = ds.get_partition_keys(fragment.partition_expression)
         for name, kind in kinds.items():
             if name in own.names:
                 here = self._kind(name, own.field(name).type, fragment.path)
