@@ -435,6 +435,14 @@ def test_scores_and_answers_come_a_row_group_at_a_time(tmp_path: Path) -> None:
     assert model.score(plain) == pytest.approx(model.score(frame[["a", "town", "level"]], frame[["y", "z"]]), rel=1e-12)
     answers = np.concatenate([model.predict(part) for part in plain.inputs()])
     np.testing.assert_allclose(answers, model.predict(frame[["a", "town", "level"]]))
+    pq.write_table(data.slice(0, 0), tmp_path / "plain" / "zero.parquet")
+    bare = ParquetRows(tmp_path / "plain", **chosen)
+    assert list(model.predict(bare).columns) == ["y", "z"]
+    np.testing.assert_array_equal(model.predict(bare), answers)
+    with pytest.raises(ValueError, match="a ParquetRows without a y: name the column by its target"):
+        model.score(bare)
+    with pytest.raises(ValueError, match="a ParquetRows without a y"):
+        GPCDE().fit(bare)
     with pytest.raises(ValueError, match="the target of X is y, but that of training was y, z"):
         model.score(ParquetRows(tmp_path / "plain", "y", **chosen))
     with pytest.raises(ValueError, match="X has the columns a, town and 2 outputs.*name them by features"):
@@ -485,6 +493,18 @@ def test_a_folder_is_learnt_from_on_the_command_line(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert main(["score", str(tmp_path / "rows.gpcde"), str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"rows": len(Y), "log_density": model.score(found)}
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--std", "--out", str(tmp_path / "a.pq")]) == 0
+    told = pq.ParquetFile(tmp_path / "a.pq")
+    assert (told.metadata.num_row_groups, told.schema_arrow.names) == (6, ["a", "b", "y", "id", "y_std"])
+    whole_table = table().to_pandas()
+    expected = model.predict_density(whole_table[["a", "b"]]).std()
+    np.testing.assert_allclose(told.read()["y_std"], expected.ravel(), rtol=1e-12)
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--out", str(tmp_path / "a.csv")]) == 2
+    assert "--out: rows that are streamed go to a file named .parquet" in capsys.readouterr().err
+    (folder / "part1.parquet").write_bytes(b"PAR1")
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--out", str(tmp_path / "a.pq")]) == 1
+    assert pq.read_table(tmp_path / "a.pq") == told.read()
+    capsys.readouterr()
     assert main(["fit", str(folder), "--drop", "id", "--model", "mdn"]) == 2
     assert "--stream: a MDN learns from rows in memory" in capsys.readouterr().err
     assert main(["fit", str(folder / "part0.parquet"), "--stream", "--target", "z"]) == 1

@@ -189,8 +189,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
         if isinstance(X, ParquetRows):
             raise TypeError(
-                f"{type(self).__name__} takes rows that are in memory here: give X and y. GPCDE.fit and score take a "
-                "ParquetRows, and predict the tables that its inputs() yields"
+                f"{type(self).__name__} takes rows that are in memory here: give X and y. GPCDE.fit, score and predict "
+                "take a ParquetRows, and predict_density the tables that its inputs() yields"
             )
         X = from_arrow(X)
         check_readable("X", X)
@@ -422,8 +422,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array or data frame of shape (n, d)
-            Inputs.
+        X : array or data frame of shape (n, d), or ParquetRows
+            Inputs; of a ParquetRows they are read a row group at a time, which densities are too many for.
         return_density : bool, default=False
             Whether to answer as `predict_density` does.
 
@@ -432,10 +432,10 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         array of shape (n,) or (n, D), data frame, or ConditionalDensity
             Means, or densities.
         """
-        density = self.predict_density(X)
         if return_density:
-            return density
-        mean = density.mean()
+            return self.predict_density(X)
+        parts = X.inputs() if isinstance(X, ParquetRows) else [X]
+        mean = np.concatenate([self.predict_density(part).mean() for part in parts])
         return mean if self.frame_ is None else make_frame(self.frame_, mean, self.output_names_ or (), X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -467,7 +467,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     def _score_stream(self, rows: ParquetRows, y: Any, sample_weight: Any) -> float:
         """The mean log density, a row group at a time."""
         check_is_fitted(self)
-        check_alone(y, sample_weight)
+        check_alone(rows, y, sample_weight)
         if self.output_names_ and rows.target != self.output_names_:
             raise ValueError(
                 f"the target of X is {', '.join(rows.target)}, but that of training was {', '.join(self.output_names_)}"
@@ -548,11 +548,13 @@ def titles(y: Any, count: int) -> tuple[str, ...]:
     return tuple(str(name) for name in (y.columns if is_frame(y) else range(count)))
 
 
-def check_alone(y: Any, sample_weight: Any) -> None:
-    """Raise where there is a y, or weights, beside a ParquetRows, which has its own."""
+def check_alone(rows: ParquetRows, y: Any, sample_weight: Any) -> None:
+    """Raise where there is a y, or weights, beside a ParquetRows, which has its own; or where it has no y."""
     for name, given, column in (("y", y, "target"), ("sample_weight", sample_weight, "weights")):
         if given is not None:
             raise ValueError(f"{name} is a column of a ParquetRows, named by its {column}: leave {name} out")
+    if not rows.target:
+        raise ValueError("X is a ParquetRows without a y: name the column by its target")
 
 
 def _wrong_units(what: str, unit: float) -> ValueError:

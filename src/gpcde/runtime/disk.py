@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 AnyPath = str | os.PathLike[str]
 
@@ -28,14 +29,21 @@ def check_folder(path: AnyPath) -> Path:
 
 
 def replace(path: AnyPath, content: bytes, keep: AnyPath | None = None) -> None:
-    """Write a file, or leave what there was; its mode is that of a new file, by the umask.
+    """Write a file, or leave what there was."""
+    with replacing(path, keep) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: AnyPath, keep: AnyPath | None = None) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of what there was, unless an error ends it; its mode goes by the umask.
 
     What there was is kept by the name `keep`, once all of the new file is on the disk.
     """
     target = check_folder(path)
     with _beside(target) as partial:
         with open(_created(partial), "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if keep is not None:
