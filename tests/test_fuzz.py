@@ -26,7 +26,10 @@ import gpcde
 from fuzz import File
 from gpcde import ConditionalKDE, FileError, LinearGaussian, ParquetRows, Stacked
 from gpcde.cli import frames
+from gpcde.estimators.base import Rows
+from gpcde.estimators.linear import Line
 from gpcde.estimators.streaming import look_over
+from gpcde.model import make_inputs
 from gpcde.runtime.files import read, write
 from small import fitted, rows
 
@@ -291,6 +294,15 @@ def test_a_file_does_not_say_whether_an_array_is_one_of_jax(tmp_path: Path) -> N
     (tmp_path / "model").write_bytes(file.sealed())
     again = gpcde.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict_density(X).log_pdf(Y), model.predict_density(X).log_pdf(Y))
+
+
+@pytest.mark.parametrize("levels", [1, 10**9, 2**63])
+def test_levels_that_no_column_has_are_refused(levels: int) -> None:
+    """A line beside a model once made room for as many as its file said."""
+    line, x = Line.of(Rows(make_inputs(X), Y[:, None], np.ones(len(Y))), ()), make_inputs(X[:1])
+    line.check_fits(x, 1)
+    with pytest.raises(ValueError, match="do not fit its coefficients"):
+        line._replace(levels=levels).check_fits(x, 1)
 
 
 def test_what_a_file_says_of_runs_and_paths_is_not_heard(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -102,10 +103,15 @@ def test_rows_depend_on_key_and_step_alone() -> None:
 
 
 def test_few_parts_are_held_and_each_is_read_once_a_pass() -> None:
-    """The pool at hand, and the one read ahead."""
+    """The pool at hand, and the one read ahead, before anyone asks for its rows."""
     sizes = (4,) * 20
     seen: list[int] = []
     batches = Stream(sizes, numbered(sizes, seen), 1).batches(jax.random.key(0), 4)
+    batches(0, 1, 1)
+    until = time.monotonic() + 10
+    while len(seen) < 4 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(seen) == 4
     for step in range(20):
         batches(step, 1, 1)
         assert len(seen) <= step + 5
@@ -456,17 +462,19 @@ def test_record_batches_are_answered() -> None:
 
 
 @pytest.mark.slow
-def test_a_dask_frame_is_answered_by_its_workers() -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_dask_frame_is_answered_by_its_workers(processes: bool) -> None:
+    """In threads, and in processes, with a compiled model."""
     pytest.importorskip("distributed")
     import dask.dataframe as dd
     from distributed import Client
 
     frame = pd.DataFrame(X, columns=["a", "b"])
-    model = LinearGaussian().fit(frame, Y)
-    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None):
+    model = (GPCDE(**QUICK, inference="none") if processes else LinearGaussian()).fit(frame, Y)
+    with Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None):
         lazy = dd.from_pandas(frame, npartitions=3)
         answers = lazy.map_partitions(lambda part: pd.Series(model.predict(part), part.index), meta=(None, float))
-        np.testing.assert_array_equal(answers.compute(), model.predict(frame))
+        np.testing.assert_allclose(answers.compute(), model.predict(frame), rtol=1e-10)
 
 
 def test_a_warm_start_goes_on_with_other_files(tmp_path: Path) -> None:
