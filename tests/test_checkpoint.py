@@ -254,6 +254,23 @@ def test_a_folder_that_cannot_be_written_to_warns(tmp_path: Path, monkeypatch: p
         quick(checkpoint=tmp_path / "nowhere" / "checkpoint").fit(X, Y)
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_what_there_was_is_kept_also_where_a_file_has_but_one_name(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Any, target: Any) -> None:
+        raise PermissionError(1, "Operation not permitted", str(source))
+
+    if not links:
+        monkeypatch.setattr(disk.os, "link", refuse)
+    path, other = tmp_path / "file", tmp_path / "file.before"
+    disk.replace(path, b"one")
+    for content, before in ((b"two", b"one"), (b"three", b"two")):
+        disk.replace(path, content, other)
+        assert (path.read_bytes(), other.read_bytes()) == (content, before)
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "file.before"}
+
+
 def test_another_file_is_not_taken_for_the_checkpoint_before(tmp_path: Path) -> None:
     """Neither text nor a model: a checkpoint of a fit that is over may go."""
     path, other = tmp_path / "checkpoint", tmp_path / "checkpoint.before"

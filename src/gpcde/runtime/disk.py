@@ -58,12 +58,10 @@ def keep_as(path: AnyPath, other: AnyPath) -> None:
     with _beside(target) as partial:
         try:
             os.link(os.path.realpath(path), partial)
+            os.replace(partial, target)
         except OSError:  # not every file system knows of two names
-            with open(path, "rb") as source, open(_created(partial), "wb") as file:
+            with open(path, "rb") as source, replacing(target) as file:
                 shutil.copyfileobj(source, file)
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(partial, target)
 
 
 @contextlib.contextmanager
