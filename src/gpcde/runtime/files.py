@@ -9,6 +9,7 @@ nothing in it is believed: sizes are held against the file's own before anything
 fields must be what their class declares, and every class answers for its values (`check_values`).
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -255,18 +256,26 @@ def write(
 
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"kind": kind, "value": pack(value, arrays)}, allow_nan=False)
-    try:
-        again = _value(text, dict(arrays), FORMAT)[1]
-        if made is not None:
-            made(again)
-    except Exception as error:
-        raise ValueError(
-            f"this model is not saved, since it could not be loaded: {error}. Training that diverged leaves such a "
-            "model: a smaller learning_rate may help"
-        ) from error
+    with scope() if _needs_scope(value) else contextlib.nullcontext():
+        try:
+            again = _value(text, dict(arrays), FORMAT)[1]
+            if made is not None:
+                made(again)
+        except Exception as error:
+            raise ValueError(
+                f"this model is not saved, since it could not be loaded: {error}. Training that diverged leaves such a "
+                "model: a smaller learning_rate may help"
+            ) from error
     metadata = {"gpcde": str(FORMAT), "version": VERSION, "mark": mark, "description": text}
     metadata["digest"] = _digest(metadata, arrays)
     disk.replace(path, save(arrays, metadata), keep)
+
+
+def _needs_scope(value: Any) -> bool:
+    """Whether there is more in it than NumPy's numbers, which a forked process can write too."""
+    plain = np.ndarray | np.generic | str | int | float
+    leaves = jax.tree.leaves(value, is_leaf=lambda part: isinstance(part, eqx.Module))
+    return not all(isinstance(leaf, plain) for leaf in leaves)
 
 
 def read_mark(path: disk.AnyPath) -> str:
@@ -312,7 +321,8 @@ def read(path: disk.AnyPath) -> tuple[str, Any]:
     if metadata.get("digest") != _digest(metadata, arrays):
         raise FileError(f"{target} was altered after it was written, or is damaged: its digest does not match")
     try:
-        return _value(metadata.get("description", ""), arrays, written)
+        with scope():
+            return _value(metadata.get("description", ""), arrays, written)
     except FileError as error:
         raise FileError(f"{target} cannot be read: {error}") from error
     except Exception as error:
@@ -323,7 +333,7 @@ def _value(text: str, arrays: dict[str, np.ndarray], written: int) -> tuple[str,
     """The kind and the value that a description and its arrays are of, looked over; raises where they are of none."""
     _check_text(text)
     description = json.loads(text, parse_constant=_no_constant)
-    with scope(), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         value = unpack(description["value"], arrays, written)
         if arrays:
             raise FileError(f"nothing uses its array {min(arrays)}")
