@@ -125,6 +125,14 @@ def spoiled_arrow() -> bytes:
     return file.getvalue()
 
 
+def spoiled_parquet() -> bytes:
+    """Text that is none."""
+    ends, file = pa.py_buffer(np.array([0, 1, 2], np.int32)), io.BytesIO()
+    towns = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xc0")])
+    pq.write_table(pa.table({"town": towns, "y": [0.0, 1.0]}), file)
+    return file.getvalue()
+
+
 def spoiled_npz(content: bytes, deflated: bool) -> bytes:
     """An array of no bytes, or of bytes that cannot be unpacked."""
     file = io.BytesIO()
@@ -141,16 +149,23 @@ def spoiled_npz(content: bytes, deflated: bool) -> bytes:
     ("name", "content"),
     [
         ("rows.arrow", spoiled_arrow()),
+        ("rows.parquet", spoiled_parquet()),
         ("rows.npz", spoiled_npz(b"", deflated=False)),
         ("rows.npz", spoiled_npz(b"\xff" * 8, deflated=True)),
     ],
-    ids=["text that ends elsewhere", "an array of nothing", "an array that cannot be unpacked"],
+    ids=["text that ends elsewhere", "text that is none", "an array of nothing", "an array that cannot be unpacked"],
 )
 def test_a_spoiled_table_is_refused_by_its_name(name: str, content: bytes, tmp_path: Path) -> None:
     """The first of these once ended the process."""
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{name} cannot be read as (arrow|npz): \S"):
+    with pytest.raises(ValueError, match=rf"{name} cannot be read as (arrow|parquet|npz): \S"):
         frames.read(str(tmp_path / name))
+
+
+def test_text_that_is_none_is_refused_in_a_stream_too(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(spoiled_parquet())
+    with pytest.raises(gpcde.StreamError, match=r"row group 0 of .*rows.parquet cannot be read: .*UTF8"):
+        next(ParquetRows(tmp_path / "rows.parquet").inputs())
 
 
 # what is asked of a file before anything is made of it

@@ -25,6 +25,7 @@ from .options import KINDS
 with extra("cli"):
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 BEGINNINGS = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "stream", b"PK\x03\x04": "npz"}
 """The first bytes of all formats but CSV."""
@@ -72,11 +73,12 @@ def _parse(file: io.BytesIO, kind: str, text: Collection[str]) -> pd.DataFrame:
         case "csv" | "tsv":
             comma = "," if kind == "csv" else "\t"
             return pd.read_csv(file, sep=comma, dtype=dict.fromkeys(text, "str"), float_precision="round_trip")
-        case "parquet":
-            return pd.read_parquet(file)
-        case "arrow" | "stream":
-            table = (pa.ipc.open_file if kind == "arrow" else pa.ipc.open_stream)(file).read_all()
-            table.validate(full=True)  # which reading does not: what points outside of the file would be followed
+        case "parquet" | "arrow" | "stream":
+            openers = {"parquet": pq.read_table, "arrow": pa.ipc.open_file, "stream": pa.ipc.open_stream}
+            found = openers[kind](file)
+            table = found if kind == "parquet" else found.read_all()
+            # which reading does not: what points outside of the file would be followed, and text be no text
+            table.validate(full=True)
             return table.to_pandas()
     with np.load(file, allow_pickle=False) as arrays:
         columns = {column: values for name in arrays for column, values in _columns(name, arrays[name])}
@@ -108,8 +110,6 @@ def write(frame: pd.DataFrame, path: str, kind: str) -> None:
 
 def write_parts(parts: Iterator[tuple["Asked", dict[str, np.ndarray]]], path: str) -> None:
     """Write parts of a table, each with more columns, to a Parquet file; where one fails, what there was stays."""
-    import pyarrow.parquet as pq
-
     with disk.replacing(path) as file, contextlib.ExitStack() as stack:
         writer: Any = None
         for asked, answers in parts:

@@ -201,6 +201,7 @@ class ParquetRows:
             checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
             one = fragment.subset(row_group_ids=[group.number])
             table = one.to_table(pa.schema(fields), list(names), fragment_scan_options=checked)
+            table.validate(full=True)  # text that is none
         except (pa.ArrowException, OSError) as error:
             raise StreamError(f"{group} cannot be read: {error}") from error
         if len(table) != group.rows:
