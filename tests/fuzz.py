@@ -58,7 +58,7 @@ ODD: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 7, 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e300, -1e-300, 1e999),
     *("", "x", "²", "nan", "1" * 50, *CODE, [], {}, [[]], {"float": "nan"}, {"float": "-inf"}, {"float": "1e5"}),
     *({"tuple": []}, {"dict": {}}, {"class": "Identity", "fields": {"dim": 10**9}}, {"class": "Popen", "fields": {}}),
-    *({"array": "", "shape": [], "dtype": "float64", "jax": True}, {"class": "State", "fields": {}}, {"call": "exit"}),
+    *({"array": "", "shape": [], "dtype": "float64"}, {"class": "State", "fields": {}}, {"call": "exit"}),
 )
 
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e308, -1e308, 1e-308, 1e20, 1e5)

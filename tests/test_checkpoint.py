@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -179,6 +180,11 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path: Path) -> None:
 # what happens to the files
 
 
+def kept_steps(folder: Path) -> dict[str, int]:
+    """The files in a folder of checkpoints, and of which step they are."""
+    return {path.name: int(gpcde.load(path).state_.step) for path in folder.iterdir()}
+
+
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("damage", ["cut off", "altered", "empty"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_serves(damage: str, tmp_path: Path) -> None:
@@ -202,21 +208,35 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_serves(damage: st
 
 @pytest.mark.usefixtures("often")
 def test_a_full_disk_warns_and_training_goes_on(tmp_path: Path) -> None:
-    """The disk is full from the second checkpoint to the end: the first is as it was, and can be gone on from."""
+    """The disk is full from the third checkpoint to the end: the first two are as they were, to be gone on from."""
     path = tmp_path / "checkpoint"
     with contextlib.ExitStack() as full:
 
         def fill(model: GPCDE, record: Record) -> None:
-            if record.step == 100:
+            if record.step == 150:
                 full.enter_context(no_larger_than(2000))
 
         with pytest.warns(FitWarning, match="could not be written .*File too large.*training goes on"):
             model = GPCDE(**BATCHES, checkpoint=path, callbacks=[fill]).fit(X, Y)
     whole_fit = GPCDE(**BATCHES).fit(X, Y)
     assert_same_model(model, whole_fit)
-    assert int(gpcde.load(path).state_.step) == 50
-    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint", "checkpoint.before"}
+    assert kept_steps(tmp_path) == {"checkpoint": 100, "checkpoint.before": 50}
     assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), whole_fit)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_state_that_diverged_does_not_replace_a_good_one(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+
+    def spoil(model: GPCDE, record: Record) -> None:
+        if record.step == 150:
+            model.state_ = eqx.tree_at(lambda s: s.model.likelihood.log_noise_variance, model.state_, np.array(np.nan))
+
+    with pytest.warns(FitWarning, match=r"not be written .*log_noise_variance holds NaN.*the last good one is kept"):  # noqa: SIM117
+        with pytest.raises(Crash):
+            GPCDE(**BATCHES, checkpoint=path, callbacks=[spoil, crash_at(200)]).fit(X, Y)
+    assert kept_steps(tmp_path) == {"checkpoint": 100, "checkpoint.before": 50}
+    assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), GPCDE(**BATCHES).fit(X, Y))
 
 
 def test_a_folder_that_cannot_be_written_to_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +252,23 @@ def test_a_folder_that_cannot_be_written_to_warns(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     with pytest.raises(ValueError, match="checkpoint: there is no folder .*nowhere .*: make it first"):
         quick(checkpoint=tmp_path / "nowhere" / "checkpoint").fit(X, Y)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_there_was_is_kept_also_where_a_file_has_but_one_name(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Any, target: Any) -> None:
+        raise PermissionError(1, "Operation not permitted", str(source))
+
+    if not links:
+        monkeypatch.setattr(disk.os, "link", refuse)
+    path, other = tmp_path / "file", tmp_path / "file.before"
+    disk.replace(path, b"one")
+    for content, before in ((b"two", b"one"), (b"three", b"two")):
+        disk.replace(path, content, other)
+        assert (path.read_bytes(), other.read_bytes()) == (content, before)
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "file.before"}
 
 
 def test_another_file_is_not_taken_for_the_checkpoint_before(tmp_path: Path) -> None:
@@ -288,7 +325,7 @@ def test_a_process_that_dies_within_a_write_loses_nothing_that_was_saved(tmp_pat
         assert done.returncode == -signal.SIGKILL, done.stderr
         steps.append(int(gpcde.load(path).state_.step))
     assert steps == [0, 150, 250]
-    assert len(list(tmp_path.glob(".gpcde-*.part"))) == 2
+    assert len(list(tmp_path.glob(".gpcde-*.part"))) == 3
     settings: dict[str, Any] = {"max_steps": 600, "tol": 0.0}
     assert_same_model(quick(**settings, checkpoint=path).fit(X, Y), quick(**settings).fit(X, Y))
 

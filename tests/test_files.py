@@ -1,5 +1,6 @@
 """Files: what is read is what was written, to the bit, and what cannot be read is refused with the reason."""
 
+import copy
 import inspect
 import json
 import os
@@ -43,7 +44,7 @@ from gpcde.model.prior import StandardNormal, TiltedNormal
 from gpcde.model.surfaces import Surface
 from gpcde.model.trend import LinearTrend, NoTrend
 from gpcde.runtime import files
-from gpcde.runtime.files import FORMAT, KNOWN, _digest, read, write
+from gpcde.runtime.files import FORMAT, KNOWN, Stored, _digest, read, write
 from small import MODELS, fitted, no_larger_than
 from unseparated import Whole
 
@@ -147,12 +148,19 @@ def test_every_class_of_ours_that_may_be_in_a_file_is_tried_here() -> None:
     assert set(MAKE) == {name for name, cls in KNOWN.items() if "." not in name and not inspect.isabstract(cls)}
 
 
+class Around(Stored):
+    """Something in a module."""
+
+    part: Any
+
+
 @pytest.mark.parametrize("name", MAKE)
 def test_what_is_read_is_what_was_written(name: str, tmp_path: Path) -> None:
     value = MAKE[name]()
-    write(tmp_path / "file", "a kind", value)
+    write(tmp_path / "file", "a kind", Around(value) if name == "Local" else value)
     kind, again = read(tmp_path / "file")
     assert kind == "a kind"
+    again = again.part if name == "Local" else again
     assert type(again) is type(value) is KNOWN[name]
     one, other = (vars(v) if isinstance(v, Design) else v for v in (again, value))
     assert eqx.tree_equal(one, other, typematch=True)
@@ -390,6 +398,32 @@ def test_a_write_that_fails_leaves_the_old_file(path: Path) -> None:
         fitted("mdn")[0].save(path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_model_that_could_not_be_loaded_is_not_saved(path: Path) -> None:
+    """One that diverged, which its bound did not tell; also where it is one of several."""
+    before = path.read_bytes()
+    wild, X, y = copy.deepcopy(fitted("none"))
+    wild.state_ = eqx.tree_at(lambda s: s.model.likelihood.log_noise_variance, wild.state_, np.asarray(301.0))
+    assert np.isfinite(wild.score(X, y))
+    stack = gpcde.Stacked([("linear", gpcde.LinearGaussian())], cv=2).fit(X, y)
+    stack.members_ = [wild]
+    for model in (wild, stack):
+        with pytest.raises(ValueError, match=r"not saved.*ConstantNoise.log_noise_variance.*smaller learning_rate"):
+            model.save(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_design_of_lists_is_saved_like_one_of_tuples(tmp_path: Path) -> None:
+    """As users give them, whom no type checker stops."""
+    design = Design()
+    for name, value in {"hidden": [4, 5], "levels": []}.items():
+        object.__setattr__(design, name, value)
+    design.__post_init__()
+    write(tmp_path / "file", "kind", design)
+    again = read(tmp_path / "file")[1]
+    assert (again.hidden, again.levels) == ((4, 5), ())
 
 
 def test_nothing_in_a_file_is_ever_run() -> None:

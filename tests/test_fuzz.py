@@ -26,7 +26,10 @@ import gpcde
 from fuzz import File
 from gpcde import ConditionalKDE, FileError, LinearGaussian, ParquetRows, Stacked
 from gpcde.cli import frames
+from gpcde.estimators.base import Rows
+from gpcde.estimators.linear import Line
 from gpcde.estimators.streaming import look_over
+from gpcde.model import make_inputs
 from gpcde.runtime.files import read, write
 from small import fitted, rows
 
@@ -122,6 +125,14 @@ def spoiled_arrow() -> bytes:
     return file.getvalue()
 
 
+def spoiled_parquet() -> bytes:
+    """Text that is none."""
+    ends, file = pa.py_buffer(np.array([0, 1, 2], np.int32)), io.BytesIO()
+    towns = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xc0")])
+    pq.write_table(pa.table({"town": towns, "y": [0.0, 1.0]}), file)
+    return file.getvalue()
+
+
 def spoiled_npz(content: bytes, deflated: bool) -> bytes:
     """An array of no bytes, or of bytes that cannot be unpacked."""
     file = io.BytesIO()
@@ -138,16 +149,23 @@ def spoiled_npz(content: bytes, deflated: bool) -> bytes:
     ("name", "content"),
     [
         ("rows.arrow", spoiled_arrow()),
+        ("rows.parquet", spoiled_parquet()),
         ("rows.npz", spoiled_npz(b"", deflated=False)),
         ("rows.npz", spoiled_npz(b"\xff" * 8, deflated=True)),
     ],
-    ids=["text that ends elsewhere", "an array of nothing", "an array that cannot be unpacked"],
+    ids=["text that ends elsewhere", "text that is none", "an array of nothing", "an array that cannot be unpacked"],
 )
 def test_a_spoiled_table_is_refused_by_its_name(name: str, content: bytes, tmp_path: Path) -> None:
     """The first of these once ended the process."""
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{name} cannot be read as (arrow|npz): \S"):
+    with pytest.raises(ValueError, match=rf"{name} cannot be read as (arrow|parquet|npz): \S"):
         frames.read(str(tmp_path / name))
+
+
+def test_text_that_is_none_is_refused_in_a_stream_too(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(spoiled_parquet())
+    with pytest.raises(gpcde.StreamError, match=r"row group 0 of .*rows.parquet cannot be read: .*UTF8"):
+        next(ParquetRows(tmp_path / "rows.parquet").inputs())
 
 
 # what is asked of a file before anything is made of it
@@ -278,6 +296,28 @@ def test_numbers_too_small_to_answer_with_are_refused(model: Any, place: str, me
     (tmp_path / "model").write_bytes(file.sealed())
     with pytest.raises(FileError, match=message):
         gpcde.load(tmp_path / "model")
+
+
+def test_a_file_does_not_say_whether_an_array_is_one_of_jax(tmp_path: Path) -> None:
+    """Files of 0.1.0 did, and NumPy's had answered with an error once they were JAX's."""
+    model = ConditionalKDE(random_state=0).fit(X, Y)
+    model.save(tmp_path / "model")
+    file = File(tmp_path / "model")
+    for tree, key in fuzz._places(file.description, []):
+        if key == "array":
+            tree["jax"] = True
+    (tmp_path / "model").write_bytes(file.sealed())
+    again = gpcde.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_density(X).log_pdf(Y), model.predict_density(X).log_pdf(Y))
+
+
+@pytest.mark.parametrize("levels", [1, 10**9, 2**63])
+def test_levels_that_no_column_has_are_refused(levels: int) -> None:
+    """A line beside a model once made room for as many as its file said."""
+    line, x = Line.of(Rows(make_inputs(X), Y[:, None], np.ones(len(Y))), ()), make_inputs(X[:1])
+    line.check_fits(x, 1)
+    with pytest.raises(ValueError, match="do not fit its coefficients"):
+        line._replace(levels=levels).check_fits(x, 1)
 
 
 def test_what_a_file_says_of_runs_and_paths_is_not_heard(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
 
-from gpcde import GPCDE, MDN, Design, LinearGaussian
+from gpcde import GPCDE, MDN, Design, LinearGaussian, load
 from gpcde.runtime import memory
 from small import QUICK, fitted, rows
 
@@ -35,7 +36,7 @@ def test_threads_agree_with_one(name: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_is_told_rather_than_left_waiting() -> None:
+def test_a_forked_process_is_told_rather_than_left_waiting(tmp_path: Path) -> None:
     """JAX has run here: the child has its locks and none of its threads. What needs no JAX answers still."""
     model, linear = fitted("none")[0], LinearGaussian().fit(X, Y)
     model.predict(X)
@@ -47,6 +48,7 @@ def test_a_forked_process_is_told_rather_than_left_waiting() -> None:
         told = "it answered"
         try:
             linear.predict(X)
+            linear.save(tmp_path / "linear")
             model.predict(X)
         except BaseException as error:
             told = f"{type(error).__name__}: {error}"
@@ -58,6 +60,7 @@ def test_a_forked_process_is_told_rather_than_left_waiting() -> None:
     os.waitpid(child, 0)
     assert told.startswith("RuntimeError: this process was forked from one in which gpcde and JAX had run")
     assert "spawn" in told
+    assert load(tmp_path / "linear").score(X, Y) == linear.score(X, Y)
 
 
 def _threads() -> int:

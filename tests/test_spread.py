@@ -369,7 +369,7 @@ def test_errors_of_other_kinds_are_left_alone() -> None:
         raise ValueError("wrong shape")
 
 
-@pytest.mark.parametrize("given", ["0", "two"])
+@pytest.mark.parametrize("given", ["0", "two", "²"])
 def test_a_wrong_number_of_processes_is_refused(given: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(data, "--processes", given)) == 2
     assert f"a number of processes, or auto, not '{given}'" in capsys.readouterr().err

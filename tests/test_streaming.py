@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -102,10 +103,15 @@ def test_rows_depend_on_key_and_step_alone() -> None:
 
 
 def test_few_parts_are_held_and_each_is_read_once_a_pass() -> None:
-    """The pool at hand, and the one read ahead."""
+    """The pool at hand, and the one read ahead, before anyone asks for its rows."""
     sizes = (4,) * 20
     seen: list[int] = []
     batches = Stream(sizes, numbered(sizes, seen), 1).batches(jax.random.key(0), 4)
+    batches(0, 1, 1)
+    until = time.monotonic() + 10
+    while len(seen) < 4 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(seen) == 4
     for step in range(20):
         batches(step, 1, 1)
         assert len(seen) <= step + 5
@@ -305,6 +311,12 @@ def test_a_column_that_changes_its_type_is_refused_before_any_row_is_read(tmp_pa
     pq.write_table(table().drop(["b"]), folder / "z.parquet")
     with pytest.raises(StreamError, match=r"z.parquet lacks column b"):
         ParquetRows(folder, "y")
+    hive = tmp_path / "hive"
+    hive.mkdir()
+    written(hive / "tub=1", table())
+    written(hive / "tub=2", table().drop(["b"]))
+    with pytest.raises(StreamError, match=r"tub=2/part0.parquet lacks column b"):  # which is in the name of another
+        ParquetRows(hive, "y")
     pq.write_table(table().set_column(1, "b", pa.array(np.arange(len(Y)))), folder / "z.parquet")
     assert len(ParquetRows(folder, "y")) == 2 * len(Y)  # whole numbers are numbers too
 
@@ -429,6 +441,14 @@ def test_scores_and_answers_come_a_row_group_at_a_time(tmp_path: Path) -> None:
     assert model.score(plain) == pytest.approx(model.score(frame[["a", "town", "level"]], frame[["y", "z"]]), rel=1e-12)
     answers = np.concatenate([model.predict(part) for part in plain.inputs()])
     np.testing.assert_allclose(answers, model.predict(frame[["a", "town", "level"]]))
+    pq.write_table(data.slice(0, 0), tmp_path / "plain" / "zero.parquet")
+    bare = ParquetRows(tmp_path / "plain", **chosen)
+    assert list(model.predict(bare).columns) == ["y", "z"]
+    np.testing.assert_array_equal(model.predict(bare), answers)
+    with pytest.raises(ValueError, match="a ParquetRows without a y: name the column by its target"):
+        model.score(bare)
+    with pytest.raises(ValueError, match="a ParquetRows without a y"):
+        GPCDE().fit(bare)
     with pytest.raises(ValueError, match="the target of X is y, but that of training was y, z"):
         model.score(ParquetRows(tmp_path / "plain", "y", **chosen))
     with pytest.raises(ValueError, match="X has the columns a, town and 2 outputs.*name them by features"):
@@ -442,17 +462,19 @@ def test_record_batches_are_answered() -> None:
 
 
 @pytest.mark.slow
-def test_a_dask_frame_is_answered_by_its_workers() -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_dask_frame_is_answered_by_its_workers(processes: bool) -> None:
+    """In threads, and in processes, with a compiled model."""
     pytest.importorskip("distributed")
     import dask.dataframe as dd
     from distributed import Client
 
     frame = pd.DataFrame(X, columns=["a", "b"])
-    model = LinearGaussian().fit(frame, Y)
-    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None):
+    model = (GPCDE(**QUICK, inference="none") if processes else LinearGaussian()).fit(frame, Y)
+    with Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None):
         lazy = dd.from_pandas(frame, npartitions=3)
         answers = lazy.map_partitions(lambda part: pd.Series(model.predict(part), part.index), meta=(None, float))
-        np.testing.assert_array_equal(answers.compute(), model.predict(frame))
+        np.testing.assert_allclose(answers.compute(), model.predict(frame), rtol=1e-10)
 
 
 def test_a_warm_start_goes_on_with_other_files(tmp_path: Path) -> None:
@@ -479,6 +501,18 @@ def test_a_folder_is_learnt_from_on_the_command_line(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert main(["score", str(tmp_path / "rows.gpcde"), str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"rows": len(Y), "log_density": model.score(found)}
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--std", "--out", str(tmp_path / "a.pq")]) == 0
+    told = pq.ParquetFile(tmp_path / "a.pq")
+    assert (told.metadata.num_row_groups, told.schema_arrow.names) == (6, ["a", "b", "y", "id", "y_std"])
+    whole_table = table().to_pandas()
+    expected = model.predict_density(whole_table[["a", "b"]]).std()
+    np.testing.assert_allclose(told.read()["y_std"], expected.ravel(), rtol=1e-12)
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--out", str(tmp_path / "a.csv")]) == 2
+    assert "--out: rows that are streamed go to a file named .parquet" in capsys.readouterr().err
+    (folder / "part1.parquet").write_bytes(b"PAR1")
+    assert main(["predict", str(tmp_path / "rows.gpcde"), str(folder), "--out", str(tmp_path / "a.pq")]) == 1
+    assert pq.read_table(tmp_path / "a.pq") == told.read()
+    capsys.readouterr()
     assert main(["fit", str(folder), "--drop", "id", "--model", "mdn"]) == 2
     assert "--stream: a MDN learns from rows in memory" in capsys.readouterr().err
     assert main(["fit", str(folder / "part0.parquet"), "--stream", "--target", "z"]) == 1

@@ -1,6 +1,7 @@
 """predict: what a model says of the rows of a table, as columns.   sample: draws from its densities, as rows."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..density.conditional import ConditionalDensity
+    from .frames import Asked
 
 LEVELS = (0.05, 0.5, 0.95)
 """The quantiles that are told where nothing is asked for, beside the mean."""
@@ -43,6 +45,7 @@ def _levels(name: str, text: str) -> options.Decorator:
 @click.option("--log-density", is_flag=True, help="log_density, of the y in DATA.")
 @options.table_out
 @options.known_target
+@options.stream
 def predict(
     model: str,
     data: str,
@@ -55,12 +58,14 @@ def predict(
     log_density: bool,
     out: str,
     target: Sequence[str],
+    stream: bool,
 ) -> None:
     """Write DATA with the answers of MODEL as columns, NAME being that of the output.
 
     Unless told what, these are the mean and the quantiles 0.05, 0.5 and 0.95. Regions of highest density of one output
     are as many intervals as a row needs, the others empty; of several outputs they are no intervals, and
-    hdr90_log_density is the least log density inside.
+    hdr90_log_density is the least log density inside. Of a folder of Parquet files, or with --stream, they are written
+    to a Parquet file as they come, and memory stays bounded.
 
     \b
     gpcde predict trips.gpcde new.csv > answers.csv
@@ -68,11 +73,35 @@ def predict(
     """
     from . import frames
 
-    asked = frames.ask(model, data, target)
-    density, names, source = asked.density, asked.names, asked.source
-    frames.check_terminal(out, source.kind)
     if not (mean or std or mode or quantiles or intervals or hdr or log_density):
         mean, quantiles = True, list(LEVELS)
+
+    def answers(asked: frames.Asked) -> dict[str, "np.ndarray"]:
+        return _answers(asked, mean, std, mode, quantiles, intervals, hdr, log_density)
+
+    if stream or Path(data).is_dir():
+        if options.KINDS.get(Path(out).suffix.lower()) != "parquet":
+            raise click.BadParameter("rows that are streamed go to a file named .parquet", param_hint="--out")
+        if hdr:
+            raise click.BadParameter("the rows ahead may need more columns, so not of a stream", param_hint="--hdr")
+        return frames.write_parts(((asked, answers(asked)) for asked in frames.ask_parts(model, data, target)), out)
+    asked = frames.ask(model, data, target)
+    frames.check_terminal(out, asked.source.kind)
+    frames.write(asked.source.frame.assign(**answers(asked)), out, asked.source.kind)
+
+
+def _answers(
+    asked: "Asked",
+    mean: bool,
+    std: bool,
+    mode: bool,
+    quantiles: list[float],
+    intervals: list[float],
+    hdr: list[float],
+    log_density: bool,
+) -> dict[str, "np.ndarray"]:
+    """The columns that are asked for."""
+    density, names = asked.density, asked.names
     answers: dict[str, np.ndarray] = {}
     for wanted, of in ((mean, "mean"), (std, "std"), (mode, "mode")):
         if wanted:
@@ -87,7 +116,7 @@ def predict(
         answers.update(_regions(density, names, level))
     if log_density:
         answers["log_density"] = density.log_pdf(asked.y())
-    frames.write(source.frame.assign(**answers), out, source.kind)
+    return answers
 
 
 def _percent(level: float) -> str:

@@ -4,6 +4,7 @@ Formats are told by the name of a file or, of a pipe, by its first bytes. In an 
 a matrix X is columns X0, X1, …, which `X` names together.
 """
 
+import contextlib
 import io
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -17,12 +18,14 @@ from jaxtyping import Float
 
 from ..estimators.base import DensityEstimator, load
 from ..estimators.parquet import ParquetRows
+from ..runtime import disk
 from ..runtime.extras import extra
 from .options import KINDS
 
 with extra("cli"):
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 BEGINNINGS = {b"PAR1": "parquet", b"ARRO": "arrow", b"\xff\xff\xff\xff": "stream", b"PK\x03\x04": "npz"}
 """The first bytes of all formats but CSV."""
@@ -56,10 +59,13 @@ def read(path: str, text: Collection[str] = ()) -> Source:
     frame.columns = frame.columns.map(str)
     if not len(frame):
         raise ValueError(f"{name} has no rows")
-    for column in text:
-        if column in frame and frame[column].dtype.kind in "biuf":
-            frame[column] = frame[column].astype(str)
-    return Source(frame, kind, name)
+    return Source(_with_text(frame, text), kind, name)
+
+
+def _with_text(frame: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """A table whose columns of these names are text."""
+    numbers = [name for name in names if name in frame and frame[name].dtype.kind in "biuf"]
+    return frame.astype(dict.fromkeys(numbers, "str"))
 
 
 def _parse(file: io.BytesIO, kind: str, text: Collection[str]) -> pd.DataFrame:
@@ -67,11 +73,12 @@ def _parse(file: io.BytesIO, kind: str, text: Collection[str]) -> pd.DataFrame:
         case "csv" | "tsv":
             comma = "," if kind == "csv" else "\t"
             return pd.read_csv(file, sep=comma, dtype=dict.fromkeys(text, "str"), float_precision="round_trip")
-        case "parquet":
-            return pd.read_parquet(file)
-        case "arrow" | "stream":
-            table = (pa.ipc.open_file if kind == "arrow" else pa.ipc.open_stream)(file).read_all()
-            table.validate(full=True)  # which reading does not: what points outside of the file would be followed
+        case "parquet" | "arrow" | "stream":
+            openers = {"parquet": pq.read_table, "arrow": pa.ipc.open_file, "stream": pa.ipc.open_stream}
+            found = openers[kind](file)
+            table = found if kind == "parquet" else found.read_all()
+            # which reading does not: what points outside of the file would be followed, and text be no text
+            table.validate(full=True)
             return table.to_pandas()
     with np.load(file, allow_pickle=False) as arrays:
         columns = {column: values for name in arrays for column, values in _columns(name, arrays[name])}
@@ -99,6 +106,19 @@ def write(frame: pd.DataFrame, path: str, kind: str) -> None:
         return
     sys.stdout.buffer.write(_bytes(frame, kind))
     sys.stdout.buffer.flush()
+
+
+def write_parts(parts: Iterator[tuple["Asked", dict[str, np.ndarray]]], path: str) -> None:
+    """Write parts of a table, each with more columns, to a Parquet file; where one fails, what there was stays."""
+    with disk.replacing(path) as file, contextlib.ExitStack() as stack:
+        writer: Any = None
+        for asked, answers in parts:
+            table = asked.table
+            for name, values in answers.items():
+                table = table.drop_columns(name) if name in table.column_names else table
+                table = table.append_column(name, pa.array(values))
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
 
 
 def check_terminal(path: str, kind: str) -> None:
@@ -205,6 +225,8 @@ class Asked(NamedTuple):
     source: Source
     X: Any
     names: list[str]
+    table: Any = None
+    """Where it is part of a stream, all of its columns as pyarrow has them."""
 
     @property
     def density(self) -> Any:
@@ -225,8 +247,25 @@ class Asked(NamedTuple):
 def ask(model: str, data: str, target: Sequence[str] = ()) -> Asked:
     """The model in a file, and the table in another; `target` names y where the model was fitted without names."""
     fitted = load(model)
-    columns = fitted.features_
-    source = read(data, [columns.names[place] for place, levels in columns.categories if isinstance(levels[0], str)])
+    return _ask(fitted, read(data, _text(fitted)), target)
+
+
+def ask_parts(model: str, data: str, target: Sequence[str] = ()) -> Iterator[Asked]:
+    """The model in a file, and the rows of Parquet files, a row group at a time."""
+    fitted = load(model)
+    features = list(fitted.features_.names) if hasattr(fitted, "feature_names_in_") else None
+    for group, table in ParquetRows(data, features=features).tables():
+        source = Source(_with_text(table.to_pandas(), _text(fitted)), "parquet", str(group))
+        yield _ask(fitted, source, target)._replace(table=table)
+
+
+def _text(model: DensityEstimator) -> list[str]:
+    """The inputs of a model that are text."""
+    columns = model.features_
+    return [columns.names[place] for place, levels in columns.categories if isinstance(levels[0], str)]
+
+
+def _ask(fitted: DensityEstimator, source: Source, target: Sequence[str]) -> Asked:
     names = chosen(source.frame, target, "--target") if target else output_names(fitted)
     if fitted.output_names_ and names != list(fitted.output_names_):
         known = ", ".join(fitted.output_names_)

@@ -36,7 +36,7 @@ def check(given: str | None) -> int | None:
     """How many processes are to be started here; None, where this is one of them, or the only one."""
     if given is None or given == "auto" or PLACE in os.environ:
         return None
-    if not given.isdigit() or int(given) < 1:
+    if not given.isdecimal() or int(given) < 1:
         raise click.BadParameter(f"a number of processes, or auto, not {given!r}", param_hint="--processes")
     return int(given)
 

@@ -4,7 +4,6 @@ A model says how it learns (`fit`) and how it answers in standard units (`_sourc
 refused here, before any work starts, with the name of the argument and what to do.
 """
 
-import os
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +20,7 @@ from ..inference.data import Batch, whole
 from ..model.inputs import AnyArray, Inputs
 from ..runtime import files
 from ..runtime.declared import check_declared
+from ..runtime.disk import AnyPath
 from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
 from .parquet import ParquetRows
 from .tables import (
@@ -189,8 +189,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         """X, taken apart and checked; `reset` where it is to be remembered what columns it has."""
         if isinstance(X, ParquetRows):
             raise TypeError(
-                f"{type(self).__name__} takes rows that are in memory here: give X and y. GPCDE.fit and score take a "
-                "ParquetRows, and predict the tables that its inputs() yields"
+                f"{type(self).__name__} takes rows that are in memory here: give X and y. GPCDE.fit, score and predict "
+                "take a ParquetRows, and predict_density the tables that its inputs() yields"
             )
         X = from_arrow(X)
         check_readable("X", X)
@@ -422,8 +422,8 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array or data frame of shape (n, d)
-            Inputs.
+        X : array or data frame of shape (n, d), or ParquetRows
+            Inputs; of a ParquetRows they are read a row group at a time, which densities are too many for.
         return_density : bool, default=False
             Whether to answer as `predict_density` does.
 
@@ -432,10 +432,10 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
         array of shape (n,) or (n, D), data frame, or ConditionalDensity
             Means, or densities.
         """
-        density = self.predict_density(X)
         if return_density:
-            return density
-        mean = density.mean()
+            return self.predict_density(X)
+        parts = X.inputs() if isinstance(X, ParquetRows) else [X]
+        mean = np.concatenate([self.predict_density(part).mean() for part in parts])
         return mean if self.frame_ is None else make_frame(self.frame_, mean, self.output_names_ or (), X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -467,7 +467,7 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
     def _score_stream(self, rows: ParquetRows, y: Any, sample_weight: Any) -> float:
         """The mean log density, a row group at a time."""
         check_is_fitted(self)
-        check_alone(y, sample_weight)
+        check_alone(rows, y, sample_weight)
         if self.output_names_ and rows.target != self.output_names_:
             raise ValueError(
                 f"the target of X is {', '.join(rows.target)}, but that of training was {', '.join(self.output_names_)}"
@@ -496,19 +496,24 @@ class DensityEstimator(RegressorMixin, BaseEstimator):
 
     # files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the trained model, units and all, to one file that `gpcde.load` reads; it holds no code.
 
         Parameters
         ----------
         path : str or path
             The file, which is replaced if there is one.
+
+        Raises
+        ------
+        ValueError
+            If `gpcde.load` would refuse the file, as of a model whose training diverged; nothing is written then.
         """
         check_is_fitted(self)
         self._write(path)
 
-    def _write(self, path: str | os.PathLike[str], mark: str = "") -> None:
-        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR], mark)
+    def _write(self, path: AnyPath, mark: str = "", keep: AnyPath | None = None) -> None:
+        files.write(path, type(self).__name__, _portable(self)[ESTIMATOR], mark, _put_together, keep)
 
     def _restored(self) -> None:
         """Called once a model was read from a file: raise where its parts do not fit each other."""
@@ -543,11 +548,13 @@ def titles(y: Any, count: int) -> tuple[str, ...]:
     return tuple(str(name) for name in (y.columns if is_frame(y) else range(count)))
 
 
-def check_alone(y: Any, sample_weight: Any) -> None:
-    """Raise where there is a y, or weights, beside a ParquetRows, which has its own."""
+def check_alone(rows: ParquetRows, y: Any, sample_weight: Any) -> None:
+    """Raise where there is a y, or weights, beside a ParquetRows, which has its own; or where it has no y."""
     for name, given, column in (("y", y, "target"), ("sample_weight", sample_weight, "weights")):
         if given is not None:
             raise ValueError(f"{name} is a column of a ParquetRows, named by its {column}: leave {name} out")
+    if not rows.target:
+        raise ValueError("X is a ParquetRows without a y: name the column by its target")
 
 
 def _wrong_units(what: str, unit: float) -> ValueError:
@@ -558,7 +565,7 @@ def _wrong_units(what: str, unit: float) -> ValueError:
     )
 
 
-def load(path: str | os.PathLike[str]) -> DensityEstimator:
+def load(path: AnyPath) -> DensityEstimator:
     """The model in a file that `save` wrote.
 
     Parameters
@@ -578,8 +585,7 @@ def load(path: str | os.PathLike[str]) -> DensityEstimator:
     """
     kind, value = files.read(path)
     try:
-        with np.errstate(all="ignore"):
-            model = _revived({ESTIMATOR: value})
+        model = _put_together(value)
         if not isinstance(model, DensityEstimator) or type(model).__name__ != kind:
             raise ValueError(f"it is said to hold a {kind}, and does not")
     except ImportError:  # of an extra, which says so
@@ -587,6 +593,12 @@ def load(path: str | os.PathLike[str]) -> DensityEstimator:
     except Exception as error:
         raise files.FileError(f"{path} cannot be read, its parts do not fit together: {error}") from error
     return model
+
+
+def _put_together(value: Any) -> Any:
+    """The estimator that a file's value is of."""
+    with np.errstate(all="ignore"):
+        return _revived({ESTIMATOR: value})
 
 
 ESTIMATOR = "estimator of gpcde"

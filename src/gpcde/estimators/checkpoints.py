@@ -27,12 +27,12 @@ class FitWarning(UserWarning):
     """A fit that was interrupted, or a checkpoint that could not be written or read; the message says what is left."""
 
 
-def older(path: str | os.PathLike[str]) -> Path:
+def older(path: disk.AnyPath) -> Path:
     """Where the checkpoint before the last is."""
     return Path(f"{os.fspath(path)}.before")
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
+def check_place(path: disk.AnyPath) -> None:
     """Raise where checkpoints cannot be kept."""
     try:
         disk.check_folder(path)
@@ -51,15 +51,14 @@ def write(model: "GPCDE") -> None:
     if not is_first():
         return
     try:
-        if files.read_mark(path).startswith(MARK):
-            disk.keep_as(path, older(path))
-        model._write(path, MARK + model.digest_)
-    except OSError as error:
+        keep = older(path) if files.read_mark(path).startswith(MARK) else None
+        model._write(path, MARK + model.digest_, keep)
+    except (OSError, ValueError) as error:
         text = f"checkpoint {path} could not be written ({error}): training goes on, and the last good one is kept"
         warnings.warn(text, FitWarning, stacklevel=2)
 
 
-def read(path: str | os.PathLike[str], digest: str) -> DensityEstimator | None:
+def read(path: disk.AnyPath, digest: str) -> DensityEstimator | None:
     """What was saved last, if anything; where it is damaged, what was saved before it, with a warning."""
     if not os.path.exists(path):
         return None

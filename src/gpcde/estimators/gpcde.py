@@ -302,7 +302,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             if again:
                 return self._more_rows(X, y, sample_weight)
             return self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
-        check_alone(y, sample_weight)
+        check_alone(X, y, sample_weight)
         asked = X, seed, self.y_transform, self.y_bounds, self._common_scale(), Spread.over(self.devices)
         return streamed(self, X, look_over(*asked)) if again else learn(self, *asked)
 

@@ -35,7 +35,8 @@ class Line(NamedTuple):
 
     def check_fits(self, x: Inputs, outputs: int) -> None:
         """Raise where it is not one of such inputs and of so many outputs."""
-        if self.coefficients.shape != (1 + x.dense.shape[1] + self.levels * (x.codes.shape[1] > 0), outputs):
+        known = x.codes.max(initial=-1) + 1
+        if self.levels != known or self.coefficients.shape != (1 + x.dense.shape[1] + known, outputs):
             raise ValueError("its columns and outputs do not fit its coefficients")
 
     @classmethod

@@ -45,8 +45,8 @@ class ParquetRows:
     source : path, list of paths, or pyarrow.dataset.Dataset
         A Parquet file, a folder of them (with folders named key=value, whose keys are columns too), or a data set of
         pyarrow, on whatever file system.
-    target : str or list of str
-        The column that is y, or the columns; of a list, y is a matrix.
+    target : str or list of str, default=None
+        The column that is y, or the columns; of a list, y is a matrix. Not needed where a model is only to predict.
     features : list of str, default=None
         The columns that are X; by default all others.
     drop : str or list of str, default=None
@@ -86,7 +86,7 @@ class ParquetRows:
     def __init__(
         self,
         source: Any,
-        target: Names,
+        target: Names | None = None,
         features: Names | None = None,
         drop: Names | None = None,
         weights: str | None = None,
@@ -95,7 +95,7 @@ class ParquetRows:
     ) -> None:
         if not isinstance(buffer, int) or buffer < 1:
             raise ValueError(f"buffer, the rows shuffled together, must be a positive integer, got {buffer!r}")
-        self.flat, self.buffer, self.weights = isinstance(target, str), buffer, weights
+        self.flat, self.buffer, self.weights = target is None or isinstance(target, str), buffer, weights
         dataset = _open(source)
         self._schema = dataset.schema
         self.target = self._chosen("target", target)
@@ -103,8 +103,8 @@ class ParquetRows:
         wished = self._chosen("features", features) if features is not None else tuple(self._schema.names)
         self.names = tuple(name for name in wished if name not in dropped)
         self.categories = self._chosen("categories", categories)
-        if not self.target or not self.names:
-            raise ValueError(f"{'target' if not self.target else 'features'}: no column is left")
+        if not self.names:
+            raise ValueError("features: no column is left")
         self._used = [*self.names, *self.target, *(() if weights is None else (weights,))]
         kinds = {name: self._kind(name, self._schema.field(name).type, "the data set") for name in self._used}
         for name in (*self.target, *(() if weights is None else (weights,))):
@@ -172,7 +172,22 @@ class ParquetRows:
                 column = table.column(name)
                 if not str(column.type).startswith("dictionary"):
                     table = table.set_column(place, name, column.dictionary_encode())
-            yield table
+            if group.rows:
+                yield table
+
+    def tables(self) -> Iterator[tuple[RowGroup, Any]]:
+        """All columns there are, of one type throughout, one row group after another.
+
+        Yields
+        ------
+        RowGroup
+            Which.
+        pyarrow.Table
+            Its rows.
+        """
+        for group in self.groups:
+            if group.rows:
+                yield group, self._load(group, self._schema.names).cast(self._schema)
 
     def _load(self, group: RowGroup, names: Sequence[str]) -> Any:
         """Columns of a row group, as it was when the data set was opened."""
@@ -186,6 +201,7 @@ class ParquetRows:
             checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
             one = fragment.subset(row_group_ids=[group.number])
             table = one.to_table(pa.schema(fields), list(names), fragment_scan_options=checked)
+            table.validate(full=True)  # text that is none
         except (pa.ArrowException, OSError) as error:
             raise StreamError(f"{group} cannot be read: {error}") from error
         if len(table) != group.rows:
@@ -195,13 +211,14 @@ class ParquetRows:
     def _row_groups(self, fragment: Any, kinds: dict[str, str]) -> list[RowGroup]:
         """Those of a file, whose columns must be of the same kinds as those of the first."""
         import pyarrow as pa
+        import pyarrow.dataset as ds
 
         try:
             own = fragment.physical_schema
             found = [RowGroup(fragment, group.id, group.num_rows) for group in fragment.row_groups]
         except (pa.ArrowException, OSError) as error:
             raise StreamError(f"{fragment.path} cannot be read as Parquet: {error}") from error
-        given = str(fragment.partition_expression)
+        given = ds.get_partition_keys(fragment.partition_expression)
         for name, kind in kinds.items():
             if name in own.names:
                 here = self._kind(name, own.field(name).type, fragment.path)

@@ -121,8 +121,8 @@ class Columns(NamedTuple):
         return len(self._used()) + sum(self.levels)
 
     def blank(self) -> Inputs:
-        """A row of nothing, for its shape."""
-        return Inputs(np.zeros((1, len(self._used()))), np.zeros((1, len(self.levels)), np.int32))
+        """A row of nothing, for its shape, and of the last level of each category."""
+        return Inputs(np.zeros((1, len(self._used()))), np.cumsum(self.levels, dtype=np.int32)[None] - 1)
 
     def _used(self) -> list[int]:
         """Which of the numbers are not constant, in the order of `numbers`."""

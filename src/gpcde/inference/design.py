@@ -166,6 +166,8 @@ class Design:
         for name, allowed in options.items():
             if isinstance(getattr(self, name), str) and getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        for name in ("levels", "hidden"):  # lists are taken too
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not isinstance(self.inference, str):
             object.__setattr__(self, "latent_dim", self.inference.dim)
         elif self.inference != "none" and self.latent_dim < 1:

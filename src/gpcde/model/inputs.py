@@ -127,5 +127,6 @@ def linear(x: Inputs, weight: Float[Array, "rows k"]) -> Float[Array, "n k"]:
 
 def one_hot(x: Inputs, levels: int) -> Float[np.ndarray, "n k"]:
     """The inputs as a dense matrix, for models that look at few rows at a time."""
-    dense = np.asarray(x.dense)
-    return np.concatenate([dense, np.eye(levels)[np.asarray(x.codes)].sum(1)], axis=1) if levels else dense
+    ones = np.zeros((x.n_rows, levels))
+    ones[np.arange(x.n_rows)[:, None], np.asarray(x.codes)] = 1
+    return np.concatenate([np.asarray(x.dense), ones], axis=1)

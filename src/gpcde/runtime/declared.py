@@ -33,4 +33,4 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, dict) and all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
     if hint in (int, float):
         return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
-    return isinstance(value, hint) if isinstance(hint, type) else True
+    return isinstance(value, hint) if isinstance(hint, type) and hint is not Any else True

@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 AnyPath = str | os.PathLike[str]
 
@@ -27,14 +28,26 @@ def check_folder(path: AnyPath) -> Path:
     return target
 
 
-def replace(path: AnyPath, content: bytes) -> None:
-    """Write a file, or leave what there was; its mode is that of a new file, by the umask."""
+def replace(path: AnyPath, content: bytes, keep: AnyPath | None = None) -> None:
+    """Write a file, or leave what there was."""
+    with replacing(path, keep) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: AnyPath, keep: AnyPath | None = None) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of what there was, unless an error ends it; its mode goes by the umask.
+
+    What there was is kept by the name `keep`, once all of the new file is on the disk.
+    """
     target = check_folder(path)
     with _beside(target) as partial:
         with open(_created(partial), "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep is not None:
+            keep_as(target, keep)
         os.replace(partial, target)
     _flush_folder(target.parent)
 
@@ -45,12 +58,10 @@ def keep_as(path: AnyPath, other: AnyPath) -> None:
     with _beside(target) as partial:
         try:
             os.link(os.path.realpath(path), partial)
+            os.replace(partial, target)
         except OSError:  # not every file system knows of two names
-            with open(path, "rb") as source, open(_created(partial), "wb") as file:
+            with open(path, "rb") as source, replacing(target) as file:
                 shutil.copyfileobj(source, file)
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(partial, target)
 
 
 @contextlib.contextmanager

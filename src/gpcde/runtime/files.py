@@ -9,12 +9,14 @@ nothing in it is believed: sizes are held against the file's own before anything
 fields must be what their class declares, and every class answers for its values (`check_values`).
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,11 +89,8 @@ class FileError(ValueError):
     """A file that cannot be read as a model; the message says why."""
 
 
-def pack(value: Any, arrays: dict[str, np.ndarray], place: str = "", module: bool = False) -> Any:
-    """The JSON description of a value; its arrays are added to `arrays`, named by their place.
-
-    Arrays inside a `module` become JAX's when they are read.
-    """
+def pack(value: Any, arrays: dict[str, np.ndarray], place: str = "") -> Any:
+    """The JSON description of a value; its arrays are added to `arrays`, named by their place."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -101,18 +100,17 @@ def pack(value: Any, arrays: dict[str, np.ndarray], place: str = "", module: boo
     if isinstance(value, np.ndarray | jax.Array):
         if place in arrays:
             raise TypeError(f"cannot write two arrays that would both be called {place}: give their keys other names")
-        arrays[place], ours = np.asarray(value, order="C"), module or isinstance(value, jax.Array)
-        return {"array": place, "shape": list(value.shape), "dtype": str(value.dtype), "jax": ours}
+        arrays[place] = np.asarray(value, order="C")
+        return {"array": place, "shape": list(value.shape), "dtype": str(value.dtype)}
     name = _name(type(value))
     if KNOWN.get(name) is type(value):
-        module = module or isinstance(value, eqx.Module)
-        fields = {key: pack(item, arrays, f"{place}.{key}", module) for key, item in _fields(value).items()}
+        fields = {key: pack(item, arrays, f"{place}.{key}") for key, item in _fields(value).items()}
         return {"class": name, "fields": fields}
     if isinstance(value, list | tuple):
-        items = [pack(item, arrays, f"{place}.{i}", module) for i, item in enumerate(value)]
+        items = [pack(item, arrays, f"{place}.{i}") for i, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
-        return {"dict": {str(key): pack(item, arrays, f"{place}.{key}", module) for key, item in value.items()}}
+        return {"dict": {str(key): pack(item, arrays, f"{place}.{key}") for key, item in value.items()}}
     raise TypeError(f"cannot write {place}: a {type(value).__name__} has no place in a model file")
 
 
@@ -122,19 +120,23 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMAT) -> Any:
+def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMAT, module: bool = False) -> Any:
     """The value a description tells of, written in this version of the format; its arrays are taken out of `arrays`.
 
-    A class whose fields have changed since has `upgraded(fields, written)`, which turns the old ones into the new.
+    Arrays inside a `module` become JAX's. A class whose fields have changed since has `upgraded(fields, written)`,
+    which turns the old ones into the new.
     """
+    if isinstance(description, list):
+        return [unpack(item, arrays, written, module) for item in description]
     if not isinstance(description, dict):
-        return [unpack(item, arrays, written) for item in description] if isinstance(description, list) else description
+        return description
     if "float" in description:
         if description["float"] not in ("inf", "-inf", "nan"):
             raise FileError(f"{description['float']!r} is no number")
         return float(description["float"])
     if "array" in description:
-        return _taken(description, arrays)
+        array = _taken(description, arrays)
+        return as_array(array) if module else array
     if "class" in description:
         kind = str(description["class"])
         name = RENAMED.get(written, {}).get(kind, kind)
@@ -143,19 +145,20 @@ def unpack(description: Any, arrays: dict[str, np.ndarray], written: int = FORMA
             raise FileError(
                 f"it holds a {name}, which is not known here: import the module that defines it first, or upgrade gpcde"
             )
-        fields = {key: unpack(item, arrays, written) for key, item in description["fields"].items()}
+        module = module or issubclass(cls, eqx.Module)
+        fields = {key: unpack(item, arrays, written, module) for key, item in description["fields"].items()}
         if written < FORMAT and hasattr(cls, "upgraded"):
             fields = cls.upgraded(fields, written)
         check_declared(name, fields, _hints(cls))
         return cls(**fields)
     if "tuple" in description:
-        return tuple(unpack(item, arrays, written) for item in description["tuple"])
+        return tuple(unpack(item, arrays, written, module) for item in description["tuple"])
     if "dict" in description:
-        return {key: unpack(item, arrays, written) for key, item in description["dict"].items()}
+        return {key: unpack(item, arrays, written, module) for key, item in description["dict"].items()}
     raise FileError(f"a part of it has an unknown form, {sorted(description)}")
 
 
-def _taken(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray | jax.Array:
+def _taken(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.ndarray:
     """The array that is meant: each is used once, so that a small file does not make much of one."""
     name = description["array"]
     if name not in arrays:
@@ -166,7 +169,7 @@ def _taken(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> np.nda
             f"array {name} is {array.dtype} {list(array.shape)}, "
             f"but should be {description['dtype']} {description['shape']}"
         )
-    return as_array(array) if description["jax"] else array
+    return array
 
 
 @cache
@@ -236,25 +239,46 @@ def _digest(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], kind: str, value: Any, mark: str = "") -> None:
+def write(
+    path: disk.AnyPath,
+    kind: str,
+    value: Any,
+    mark: str = "",
+    made: Callable[[Any], object] | None = None,
+    keep: disk.AnyPath | None = None,
+) -> None:
     """Write a value to a file, whole or not at all: a crash in between leaves the old file as it was.
 
-    A `mark` stays in the header, where `read_mark` finds it.
+    What could not be read again is a ValueError, and nothing is written; `made` is what is made of the value once it is
+    read. A `mark` stays in the header, where `read_mark` finds it. The file there was is kept by the name `keep`.
     """
     from safetensors.numpy import save
 
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"kind": kind, "value": pack(value, arrays)}, allow_nan=False)
-    try:
-        _check_text(text)
-    except FileError as error:
-        raise ValueError(f"this model cannot be written: {error}") from error
+    with scope() if _needs_scope(value) else contextlib.nullcontext():
+        try:
+            again = _value(text, dict(arrays), FORMAT)[1]
+            if made is not None:
+                made(again)
+        except Exception as error:
+            raise ValueError(
+                f"this model is not saved, since it could not be loaded: {error}. Training that diverged leaves such a "
+                "model: a smaller learning_rate may help"
+            ) from error
     metadata = {"gpcde": str(FORMAT), "version": VERSION, "mark": mark, "description": text}
     metadata["digest"] = _digest(metadata, arrays)
-    disk.replace(path, save(arrays, metadata))
+    disk.replace(path, save(arrays, metadata), keep)
 
 
-def read_mark(path: str | os.PathLike[str]) -> str:
+def _needs_scope(value: Any) -> bool:
+    """Whether there is more in it than NumPy's numbers, which a forked process can write too."""
+    plain = np.ndarray | np.generic | str | int | float
+    leaves = jax.tree.leaves(value, is_leaf=lambda part: isinstance(part, eqx.Module))
+    return not all(isinstance(leaf, plain) for leaf in leaves)
+
+
+def read_mark(path: disk.AnyPath) -> str:
     """The mark a file was written with; "" where it has none, or is none of ours."""
     try:
         return _content(Path(path), only_header=True)[0].get("mark", "")
@@ -282,7 +306,7 @@ def _content(target: Path, only_header: bool = False) -> tuple[dict[str, str], d
         raise FileError(f"{target} is no gpcde model, or was cut off: {error}") from error
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, Any]:
+def read(path: disk.AnyPath) -> tuple[str, Any]:
     """What kind of model a file holds, and its value; a FileError says what is wrong with a bad one."""
     target = Path(path)
     if not target.is_file():
@@ -297,19 +321,24 @@ def read(path: str | os.PathLike[str]) -> tuple[str, Any]:
     if metadata.get("digest") != _digest(metadata, arrays):
         raise FileError(f"{target} was altered after it was written, or is damaged: its digest does not match")
     try:
-        text = metadata.get("description", "")
-        _check_text(text)
-        description = json.loads(text, parse_constant=_no_constant)
-        with scope(), np.errstate(all="ignore"):
-            value = unpack(description["value"], arrays, written)
-            if arrays:
-                raise FileError(f"nothing uses its array {min(arrays)}")
-            check(value)
-            return str(description["kind"]), value
+        with scope():
+            return _value(metadata.get("description", ""), arrays, written)
     except FileError as error:
         raise FileError(f"{target} cannot be read: {error}") from error
     except Exception as error:
         raise FileError(f"{target} cannot be read, its description does not fit: {error!r}") from error
+
+
+def _value(text: str, arrays: dict[str, np.ndarray], written: int) -> tuple[str, Any]:
+    """The kind and the value that a description and its arrays are of, looked over; raises where they are of none."""
+    _check_text(text)
+    description = json.loads(text, parse_constant=_no_constant)
+    with np.errstate(all="ignore"):
+        value = unpack(description["value"], arrays, written)
+        if arrays:
+            raise FileError(f"nothing uses its array {min(arrays)}")
+        check(value)
+        return str(description["kind"]), value
 
 
 def _check_text(text: str) -> None:

@@ -1,5 +1,6 @@
 """Training a model of a given design, with progress and a checkpoint."""
 
+import contextlib
 import dataclasses
 import hashlib
 import time
@@ -77,7 +78,8 @@ def noise_variance(state: State) -> float:
 def _write(path: Path, mark: str, state: State, records: list[Record]) -> None:
     with scope():
         value = {"mark": mark, "state": jax.tree.map(np.asarray, state), "records": [tuple(r) for r in records]}
-        files.write(path, "State", value)
+        with contextlib.suppress(ValueError):  # of a state that diverged: the last good one stays
+            files.write(path, "State", value)
 
 
 def _mark(design: Design, schedule: Schedule, y: np.ndarray) -> str:
