@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+gc.disable()  # until all is imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner in the background ignores it, and its children do
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers are told by it
@@ -149,6 +150,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     share_programs()
     gc.freeze()  # what is imported stays, and looking through it again and again takes its time
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
