@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all check format docs gallery wheel benchmark reproduce clean
+.PHONY: demo test test-all suite check format docs gallery wheel benchmark reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
 
-test: check
+# the checks beside the tests: mypy would leave a core idle for most of a minute
+test: $(VENV)/.test
+	$(MAKE) --no-print-directory --jobs 2 check suite
+
+suite: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # also extras (the flow, skpro, dask, the explorer in a browser) and rarer combinations, which compile for long

@@ -429,8 +429,8 @@ CASES: dict[str, Case] = {
         {"kernel": RationalQuadratic, "likelihood": Fan},
     ),
 }
-ALONE = ("likelihood", "prior")
-"""Which are tried together above; each by itself for `make test-all`."""
+ALONE = ("likelihood", "prior", "kernel and likelihood, no latents")
+"""Which are tried above with others; by themselves, and without latents, for `make test-all`."""
 
 ALL = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALONE else name for name in CASES]

@@ -39,6 +39,9 @@ Beyond plenty of rows the bandwidths shrink by the known rate, N^(-1/(4 + dimens
 be wrong: a density with fine detail wants its kernels narrower than a smooth one, once there are rows to show it.
 """
 
+ITERATIONS = 200
+"""Of each search for bandwidths, at most."""
+
 METHODS = ("cv_ml", "neighbours", "neighbours_cv")
 """Of `ConditionalKDE`."""
 
@@ -143,7 +146,9 @@ def fit_bandwidths(
                 return float(value), np.asarray(gradient)
 
             limits = [(-12.0, 8.0)] * (outputs + inputs) + [(-12.0, 12.0)] * len(levels)
-            found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 200})
+            found = minimize(
+                objective, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": ITERATIONS}
+            )
             if best is None or found.fun < best.fun:
                 best = found
     assert best is not None

@@ -57,10 +57,16 @@ def _type(leaf: Any) -> tuple[Any, ...]:
     """Shape, type of numbers, whether it is a weak one, and where it lies if that is more than one device."""
     if isinstance(leaf, jax.Array):
         spread = leaf.sharding if len(leaf.sharding.device_set) > 1 else None
-        return leaf.shape, str(leaf.dtype), bool(leaf.aval.weak_type), spread
+        return leaf.shape, _name(leaf.dtype), bool(leaf.aval.weak_type), spread
     if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.shape, str(leaf.dtype), False, None
+        return leaf.shape, _name(leaf.dtype), False, None
     return (), type(leaf).__name__, True, None
+
+
+@cache
+def _name(dtype: Any) -> str:
+    """NumPy makes it up anew each time."""
+    return str(dtype)
 
 
 @cache
