@@ -15,7 +15,7 @@ ROWS = (100, 700, 2_000, 20_000, 1_000_000)
 
 
 def table() -> str:
-    """What is chosen for data of one input: by the number of outputs, and by the number of rows."""
+    """What is chosen for data of two inputs: by the number of outputs, and by the number of rows."""
     lines = ["| outputs | `inference` | `latent_dim` | `input_map` |", "|---|---|---|---|"]
     for outputs in (1, 2, 3, 10):
         design = _plan(100, outputs).design
@@ -24,6 +24,7 @@ def table() -> str:
     plans = [_plan(rows, 1) for rows in ROWS]
     for name, values in {
         "`n_inducing`": [plan.design.inducing for plan in plans],
+        "of the mean": [plan.design.first_inducing for plan in plans],
         "`batch_size`": [
             "all" if plan.batch_size == rows else plan.batch_size for rows, plan in zip(ROWS, plans, strict=True)
         ],
@@ -36,7 +37,7 @@ def table() -> str:
 
 def _plan(rows: int, outputs: int) -> Plan:
     z = np.random.default_rng(0).normal(size=(20, outputs))
-    return choose(GPCDE().get_params(deep=False), rows, 1, (), z)
+    return choose(GPCDE().get_params(deep=False), rows, 2, (), z)
 
 
 def filled(text: str) -> str:
