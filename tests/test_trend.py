@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import multivariate_normal, norm
 
 from gpcde import GPCDE, Design
 from gpcde.inference.bound import Batch, draw, evaluate_bound, evidence, whole
-from gpcde.inference.posterior import Statistics, VariationalPosterior
+from gpcde.inference.posterior import Shared, Statistics, VariationalPosterior
 from gpcde.inference.training import State, Trainer, optimal_posterior
 from gpcde.model import (
     RBF,
@@ -280,3 +281,27 @@ def test_a_design_says_so() -> None:
     assert design.make_trend(3).width == 3
     with pytest.raises(ValueError, match="trend must be one of"):
         Design(trend="quadratic")
+
+
+def test_derivatives_by_a_smooth_trend_are_finite_differences() -> None:
+    """Along random directions of all numbers of the model, q(u) held fixed."""
+    kernel, trend = RBF.create(3, [0.9, 1.1, 0.7], 0.4), smooth(RNG.normal(size=(3, 2)), 1e-6)
+    parts = Concatenate(2), FreeForm.create(1, 6), Identity(1), ConstantNoise.create(NOISE)
+    model = Model(kernel, jnp.asarray(RNG.normal(size=(4, 3))), *parts, trend=trend)
+    q = Shared(jnp.asarray(RNG.normal(size=(model.width, 1))), 0.5 * jnp.eye(model.width))
+    data, draws = whole(make_inputs(X), Y), draw(jax.random.key(0), model, N)
+
+    @jax.jit
+    def value(model: Model) -> jax.Array:
+        return evaluate_bound(model, q, data, draws, N).bound
+
+    slope = jax.jit(jax.grad(value))(model)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        way = jax.tree.map(lambda a, rng=rng: jnp.asarray(rng.normal(size=a.shape)), model.trend)
+        ends = [
+            float(value(eqx.tree_at(lambda m: m.trend, model, jax.tree.map(lambda a, d, s=s: a + s * d, trend, way))))
+            for s in (1e-5, -1e-5)
+        ]
+        along = sum(float(jnp.sum(a * b)) for a, b in zip(*map(jax.tree.leaves, (slope.trend, way)), strict=True))
+        assert along == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)

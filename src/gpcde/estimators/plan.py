@@ -97,7 +97,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
             raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
         mixing = principal_start(z, params["output_dim"])
     none, varying = inference == "none", _varies(inference, latent_dim)
-    first = min(_first_inducing(rows, dense, levels), rows)
+    first = min(_first_inducing(rows, dense + len(levels), none), rows)
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
@@ -159,11 +159,11 @@ def _inducing(rows: int, dense: int, latent_dim: int) -> int:
     return 48 if rows > FEW_ROWS else 24 if dense <= 2 else 32
 
 
-def _first_inducing(rows: int, dense: int, levels: tuple[int, ...]) -> int:
-    """Of the mean, which x alone decides: a curve needs few, a surface of many inputs all that many rows can tell."""
-    if dense + len(levels) <= 1:
-        return 32
-    return 96 if rows <= 2_000 else 192
+def _first_inducing(rows: int, inputs: int, alone: bool) -> int:
+    """Of the mean, which x alone decides: a curve beside latents needs few, a surface what many rows can tell of it."""
+    if alone:
+        return 96
+    return 32 if inputs <= 1 else 96 if rows <= 2_000 else 192
 
 
 MODEL_PARAMETERS = {

@@ -126,7 +126,7 @@ class Info(NamedTuple):
     finite: Bool[Array, ""]
 
 
-QUIET, RISE = 0.03, 50
+QUIET, RISE = 0.1, 100
 """Where training is steady (`Trend.is_found`): the σ² below which Adam's rate falls with σ, and the steps in which it
 rises at first."""
 
