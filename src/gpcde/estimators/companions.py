@@ -38,6 +38,10 @@ DOUBT, AHEAD = 3.0, 2.0
 """How many rows are thought to have been seen of which the model has a log density higher than others, by how much."""
 
 
+LOWEST = -50.0
+"""The least log density that counts where a model is chosen: one row must not decide."""
+
+
 @runtime_checkable
 class Companion(Protocol):
     """A density that stands beside the model, in standard units."""
@@ -117,6 +121,21 @@ class Trial(NamedTuple):
     regression: State
     state: State
 
+    @classmethod
+    def better(cls, rows: Rows, one: "Trial", two: "Trial") -> "Trial":
+        """That of two, on the same part of these rows, whose model has the higher density of the others."""
+        new = one.left_out(rows)
+
+        def mean(trial: Trial) -> float:
+            logs = Predictor.create(trial.state.model, trial.state.posterior).log_density(new.x, new.z)
+            return float(np.average(np.maximum(logs, LOWEST), weights=new.weight))
+
+        return max(one, two, key=mean)
+
+    def left_out(self, rows: Rows) -> Rows:
+        """Those of the rows that it has not seen."""
+        return rows.take(np.flatnonzero((self.rows.weight == 0) & (rows.weight > 0)))
+
     def log_densities(self, new: Rows, levels: tuple[int, ...], seed: int) -> Float[np.ndarray, "n m"]:
         """Of rows that were left out: by the model, first, and by all that may stand beside it."""
         model = Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
@@ -159,7 +178,7 @@ class Companions(NamedTuple):
         """
         logs, weights = [], []
         for trial in trials:
-            new = rows.take(np.flatnonzero((trial.rows.weight == 0) & (rows.weight > 0)))
+            new = trial.left_out(rows)
             logs.append(trial.log_densities(new, levels, seed))
             weights.append(new.weight)
         shares = weighed(np.concatenate(logs), np.concatenate(weights))

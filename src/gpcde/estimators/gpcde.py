@@ -425,7 +425,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, plan: Plan, monitor: Monitor) -> None:
         """Train on parts of the rows, and weigh companions by the others.
 
-        Of one part, the state goes on: it has learnt most of the rows. Of several, each has its own for a trial, and
+        Of one part, the state goes on: it has learnt most of the rows. Where there are two designs, the one goes on
+        that the other rows find likelier. Of several, each has its own for a trial, and
         training begins with all rows.
         """
         going_on, trials = len(parts) == 1, []
@@ -434,6 +435,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             begun = self.state_ if going_on else self._start(part, plan, first, part.total)
             left, watch = plan.trial_steps - int(begun.step), monitor if going_on else None
             trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, left, watch)))
+            if plan.other is not None and going_on and not monitor.stopped:
+                another = plan._replace(design=plan.other)
+                begun = self._start(part, another, first, part.total)
+                state = self._steps(begun, part, part.total, another, plan.trial_steps)
+                trials[0] = Trial.better(known, trials[0], Trial(part, first, state))
 
         def whole() -> State:
             return plain if not going_on and plain is not None else self._regression(known, plan, known.total)

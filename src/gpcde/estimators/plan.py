@@ -7,8 +7,8 @@
 
 One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, with
 noise and p(w|x) that vary with both x and w, and with a mean that x alone decides, as regression found it
-(`SmoothTrend`; of few rows only where it left little noise: else a mean of fewer inducing inputs predicts better). More
-are bent (`Bend`).
+(`SmoothTrend`). Of few rows it does that only where it left little noise: else a mean of fewer inducing inputs predicts
+better. Of more rows both are tried, and held-out rows choose. More latents are bent (`Bend`).
 Of two latents, draws near those a row came from tell a sharp density better than a grid of as many nodes as can be
 afforded, which are far apart. Many inputs, and categories, go through A. Few rows are helped by priors on lengthscales
 and noise, and by a linear trend.
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     """The model, the size of a batch, the number of steps, and the ends of the step sizes for Adam and for q(u).
 
     `exact` says that a step sees all rows and draws nothing, so that its bound is the bound; `trial_steps` is how long
-    a model is trained on a part of the rows.
+    a model is trained on a part of the rows. Where there is an `other` design too, rows held out choose.
     """
 
     design: Design
@@ -71,6 +71,7 @@ class Plan(NamedTuple):
     gammas: tuple[float, float]
     exact: bool
     trial_steps: int
+    other: Design | None = None
 
     @property
     def held_steps(self) -> int:
@@ -121,7 +122,12 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         first_steps=FIRST_STEPS,
         first_inducing=None if none else first,
     )
-    return _plan(design, params, rows)
+    plan = _plan(design, params, rows)
+    if not varying or rows <= FEW_ROWS:
+        return plan
+    # one kernel for the mean and what w changes of it: features and latents then learn together
+    few = params["n_inducing"] or (48 if rows <= 1_000 and dense <= 2 else 96)
+    return plan._replace(other=dataclasses.replace(design, trend="linear", inducing=min(few, rows)))
 
 
 def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
