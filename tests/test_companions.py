@@ -12,7 +12,7 @@ from scipy.stats import norm
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
-from gpcde.estimators import base
+from gpcde.estimators import base, companions
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.linear import Line
@@ -229,3 +229,28 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
     assert GPCDE(design=design, max_steps=20, random_state=0).fit(AT, STEPS).companions_ is None
     with pytest.raises(ValueError, match="companions must be"):
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
+    """The likelier of them goes on, whichever comes first: a mean of its own, or one kernel for all."""
+    seen: list[tuple[float, float]] = []
+    plainly = companions.Trial.better.__func__  # type: ignore[attr-defined]
+
+    def better(cls: Any, rows: Rows, one: companions.Trial, two: companions.Trial) -> companions.Trial:
+        new = one.left_out(rows)
+        assert new.n_rows == 103
+        logs = [float(t.log_densities(new, (), 0)[:, 0].mean()) for t in (one, two)]
+        chosen = plainly(cls, rows, *((two, one) if flip else (one, two)))
+        assert chosen is (one, two)[int(np.argmax(logs))]
+        assert one.state.model.trend.is_found
+        assert not two.state.model.trend.is_found
+        seen.append((logs[0], logs[1]))
+        return chosen
+
+    monkeypatch.setattr(companions.Trial, "better", classmethod(better))
+    X, y = rows(511)
+    model = GPCDE(**QUICK).fit(X, y)
+    assert len(seen) == 1
+    assert model.state_.model.trend.is_found == (seen[0][0] > seen[0][1])
+    assert model.n_steps_ == QUICK["max_steps"]
