@@ -42,7 +42,7 @@ from gpcde.model.networks import MLP
 from gpcde.model.part import Certain
 from gpcde.model.prior import StandardNormal, TiltedNormal
 from gpcde.model.surfaces import Surface
-from gpcde.model.trend import LinearTrend, NoTrend
+from gpcde.model.trend import LinearTrend, NoTrend, SmoothTrend
 from gpcde.runtime import files
 from gpcde.runtime.files import FORMAT, KNOWN, Stored, _digest, read, write
 from small import MODELS, fitted, no_larger_than
@@ -85,6 +85,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "Features": lambda: Features(Concatenate(2), make_network(), 2.0),
     "NoTrend": NoTrend,
     "LinearTrend": lambda: LinearTrend.create(2, 0.3),
+    "SmoothTrend": lambda: SmoothTrend(RBF.create(2), jnp.ones((3, 2)), LinearTrend.create(2)),
     "Project": lambda: Project(numbers(3, 2), numbers(3, 2), 0.7),
     "Bend": lambda: Bend(Project(numbers(2, 2), numbers(2, 2)), make_network(), 1, 0.25),
     "Warp": lambda: Warp(make_network(), 1, 3.0),

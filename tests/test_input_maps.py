@@ -180,6 +180,7 @@ def test_features_of_a_projection_are_uncertain_as_it_is() -> None:
     """A x + φ(x): means moved by φ, the spread and the divergence of A's own; a draw is certain."""
     (x, dense), base = mixed_inputs(), project()
     map_ = Features.create(jax.random.key(0), base, dense.shape[1], (6,), precision=0.4)
+    map_ = eqx.tree_at(lambda m: m.network.weights[-1], map_, jnp.full((6, 3), 0.1))
     moved = map_.context(x, jnp.zeros((4, base.draw_dim))) - base.context(x, jnp.zeros((4, base.draw_dim)))
     assert float(jnp.abs(moved).max()) > 1e-3
     np.testing.assert_allclose(map_.moments(x)[0], base.moments(x)[0] + moved, rtol=1e-11)

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from gpcde.inference.posterior import Statistics
+from gpcde.model import waves
 from gpcde.model.input_maps import Bend, Concatenate, InputMap, Project
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.kernels import RBF, Kernel, Linear, Matern32, Matern52, One
@@ -19,7 +20,6 @@ from gpcde.model.likelihood import ConstantNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model
 from gpcde.model.prior import StandardNormal
-from gpcde.prediction import paths as _paths
 from gpcde.prediction.paths import draw_path
 from gpcde.runtime.compilation import compiled
 from gpcde.runtime.precision import scope
@@ -74,7 +74,7 @@ def draws(model: Model, statistics: Statistics, x: Inputs) -> np.ndarray:
     """f at all x and w, and all L, as one vector for each draw; few features, for they are drawn anew each time."""
     keys = jax.random.split(jax.random.key(0), DRAWS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_paths, "FEATURES", 64)
+        patch.setattr(waves, "FEATURES", 64)
         return np.asarray(_draws(keys, model, statistics, x)).reshape(DRAWS, -1)
 
 
@@ -167,7 +167,7 @@ def mixings(mixing: Mixing) -> np.ndarray:
     """P along 400 paths."""
     model, statistics, _ = make(mixing=mixing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_paths, "FEATURES", 64)
+        patch.setattr(waves, "FEATURES", 64)
         return np.asarray(_mixings(jax.random.split(jax.random.key(0), 400), model, statistics))
 
 
