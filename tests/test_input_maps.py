@@ -188,7 +188,7 @@ def test_features_of_a_projection_are_uncertain_as_it_is() -> None:
     np.testing.assert_allclose(
         map_.penalty(), base.penalty() + 0.2 * map_.network.square_norm(by_fan_in=True), rtol=1e-11
     )
-    assert map_.without_latents() is base
+    assert map_.without_latents() is map_.base
     drawn = map_.sample(jax.random.key(3))
     assert (drawn.moments(x)[1] == 0).all()
 
