@@ -46,20 +46,7 @@ def _levels(name: str, text: str) -> options.Decorator:
 @options.table_out
 @options.known_target
 @options.stream
-def predict(
-    model: str,
-    data: str,
-    mean: bool,
-    std: bool,
-    mode: bool,
-    quantiles: list[float],
-    intervals: list[float],
-    hdr: list[float],
-    log_density: bool,
-    out: str,
-    target: Sequence[str],
-    stream: bool,
-) -> None:
+def predict(model: str, data: str, out: str, target: Sequence[str], stream: bool, **wanted: Any) -> None:
     """Write DATA with the answers of MODEL as columns, NAME being that of the output.
 
     Unless told what, these are the mean and the quantiles 0.05, 0.5 and 0.95. Regions of highest density of one output
@@ -73,21 +60,18 @@ def predict(
     """
     from . import frames
 
-    if not (mean or std or mode or quantiles or intervals or hdr or log_density):
-        mean, quantiles = True, list(LEVELS)
-
-    def answers(asked: frames.Asked) -> dict[str, "np.ndarray"]:
-        return _answers(asked, mean, std, mode, quantiles, intervals, hdr, log_density)
-
+    if not any(wanted.values()):
+        wanted.update(mean=True, quantiles=list(LEVELS))
     if stream or Path(data).is_dir():
         if options.KINDS.get(Path(out).suffix.lower()) != "parquet":
             raise click.BadParameter("rows that are streamed go to a file named .parquet", param_hint="--out")
-        if hdr:
+        if wanted["hdr"]:
             raise click.BadParameter("the rows ahead may need more columns, so not of a stream", param_hint="--hdr")
-        return frames.write_parts(((asked, answers(asked)) for asked in frames.ask_parts(model, data, target)), out)
+        parts = frames.ask_parts(model, data, target)
+        return frames.write_parts(((asked, _answers(asked, **wanted)) for asked in parts), out)
     asked = frames.ask(model, data, target)
     frames.check_terminal(out, asked.source.kind)
-    frames.write(asked.source.frame.assign(**answers(asked)), out, asked.source.kind)
+    frames.write(asked.source.frame.assign(**_answers(asked, **wanted)), out, asked.source.kind)
 
 
 def _answers(

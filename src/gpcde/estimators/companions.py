@@ -127,8 +127,7 @@ class Trial(NamedTuple):
         new = one.left_out(rows)
 
         def mean(trial: Trial) -> float:
-            logs = Predictor.create(trial.state.model, trial.state.posterior).log_density(new.x, new.z)
-            return float(np.average(np.maximum(logs, LOWEST), weights=new.weight))
+            return float(np.average(np.maximum(trial.log_density(new), LOWEST), weights=new.weight))
 
         return max(one, two, key=mean)
 
@@ -136,11 +135,14 @@ class Trial(NamedTuple):
         """Those of the rows that it has not seen."""
         return rows.take(np.flatnonzero((self.rows.weight == 0) & (rows.weight > 0)))
 
+    def log_density(self, new: Rows) -> Float[np.ndarray, " n"]:
+        """Of rows that were left out, by the model."""
+        return Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
+
     def log_densities(self, new: Rows, levels: tuple[int, ...], seed: int) -> Float[np.ndarray, "n m"]:
         """Of rows that were left out: by the model, first, and by all that may stand beside it."""
-        model = Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
         others = (make() for make in candidates(self.rows, lambda: self.regression, levels, seed))
-        return np.stack([model, *(one.log_density(new.x, new.z) for one in others)], axis=1)
+        return np.stack([self.log_density(new), *(one.log_density(new.x, new.z) for one in others)], axis=1)
 
 
 def weighed(logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:

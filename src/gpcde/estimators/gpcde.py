@@ -335,9 +335,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         before, state = self.n_seen_, self.state_
         try:
             self.n_seen_ += float(data.weight.sum())
-            # statistics are sums over rows: first stretched to the new number, then moved by each batch's share of it
-            posterior = jax.tree.map(lambda a: np.asarray(a) * (self.n_seen_ / before), state.posterior)
-            self.state_ = eqx.tree_at(lambda s: s.posterior, state, posterior)
+            self.state_ = _stretched(state, self.n_seen_ / before)  # then moved by each batch's share of all rows
             share = float(data.weight.mean()) * batch / self.n_seen_
             plan = plan._replace(batch_size=batch, rates=(plan.rates[1],) * 2, gammas=(share, share), exact=False)
             self._train({"X": X, "y": y}, data, data.take(slice(0)), plan, max(1, len(data.z) // batch))
@@ -426,8 +424,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """Train on parts of the rows, and weigh companions by the others.
 
         Of one part, the state goes on: it has learnt most of the rows. Where there are two designs, the one goes on
-        that the other rows find likelier. Of several, each has its own for a trial, and
-        training begins with all rows.
+        that the other rows find likelier. Of several, each has its own for a trial, and training begins with all rows.
         """
         going_on, trials = len(parts) == 1, []
         for part in parts:
@@ -447,10 +444,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)
         if going_on:
-            state = trials[0].state
-            # statistics are sums over rows
-            posterior = jax.tree.map(lambda a: np.asarray(a) * (self.n_seen_ / trials[0].rows.total), state.posterior)
-            self.state_ = on_host(eqx.tree_at(lambda s: s.posterior, state, posterior))
+            self.state_ = on_host(_stretched(trials[0].state, self.n_seen_ / trials[0].rows.total))
             monitor.reach(self.state_)
         self.weighed_ = True
 
@@ -624,6 +618,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.companions_ is not None:
             source = self.companions_.beside_drawn(key, source, inputs)
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
+
+
+def _stretched(state: State, factor: float) -> State:
+    """The state for that many times the rows: what q(u) knows are sums over them."""
+    return eqx.tree_at(lambda s: s.posterior, state, jax.tree.map(lambda a: np.asarray(a) * factor, state.posterior))
 
 
 PARAMETERS = {name: p.default for name, p in inspect.signature(GPCDE.__init__).parameters.items() if name != "self"}

@@ -102,7 +102,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim)), rows),
+        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim, True)), rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
@@ -126,8 +126,8 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     if not varying or rows <= FEW_ROWS:
         return plan
     # one kernel for the mean and what w changes of it: features and latents then learn together
-    few = params["n_inducing"] or (48 if rows <= 1_000 and dense <= 2 else 96)
-    return plan._replace(other=dataclasses.replace(design, trend="linear", inducing=min(few, rows)))
+    inducing = min(params["n_inducing"] or _inducing(rows, dense, latent_dim, False), rows)
+    return plan._replace(other=dataclasses.replace(design, trend="linear", inducing=inducing))
 
 
 def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
@@ -158,8 +158,10 @@ def _looked_at(design: Design) -> tuple[int, bool]:
     return latents.n_points, latents.draw_shape[0] > 0
 
 
-def _inducing(rows: int, dense: int, latent_dim: int) -> int:
-    """More for more rows, inputs and latents, in multiples of 8, which matrix products like."""
+def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
+    """More for more rows, inputs and latents, in multiples of 8; and for a mean that is not kept apart."""
+    if not apart:
+        return 48 if rows <= 1_000 and dense <= 2 else 96
     if latent_dim > 1:
         return 64 if rows <= FEW_ROWS and latent_dim == 2 else 96
     return 48 if rows > FEW_ROWS else 24 if dense <= 2 else 32

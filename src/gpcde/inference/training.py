@@ -252,8 +252,9 @@ class Trainer(eqx.Module):
         info = Info(terms.bound, jnp.isfinite(terms.bound) & jnp.isfinite(size))
 
         rate = self._rate(state)
+        updates, adam = optax.scale_by_adam().update(gradients.learnt, state.adam)
         learnt: Learnt = state.model, state.posterior.trained()
-        (model, trained), adam = _adam(learnt, gradients.learnt, state.adam, rate)
+        model, trained = jax.tree.map(lambda p, u: p + (rate * u).astype(p.dtype), learnt, updates)
         gamma = self.gamma(state.step) * state.caution
         if state.model.mixing.period:
             mixing = mixing_step(state.model.mixing, gradients.learnt[0].mixing, gamma, state.step)
@@ -330,21 +331,6 @@ def mixing_step(mixing: Mixing, gradient: Mixing, gamma: Float[Array, ""], step:
         return jax.tree.map(lambda a, old: a.astype(old.dtype), new, mixing)
 
     return jax.lax.cond(step % mixing.period == 0, moved, lambda: mixing)
-
-
-def _adam(learnt: Learnt, gradient: Learnt, state: Any, rate: Float[Array, ""]) -> tuple[Learnt, optax.OptState]:
-    """A step of Adam, upwards: optax's, in its form with one root and one quotient a number instead of four."""
-    first, second, small = 0.9, 0.999, 1e-8
-    count = optax.safe_increment(state.count)
-    root = jnp.sqrt(1 - second**count)
-    size = rate * root / (1 - first**count)
-
-    def moved(p: Array, mu: Array, nu: Array) -> Array:
-        return p + (size * (mu / (jnp.sqrt(nu) + (small * root).astype(nu.dtype)))).astype(p.dtype)
-
-    mu = jax.tree.map(lambda m, g: first * m + (1 - first) * g, state.mu, gradient)
-    nu = jax.tree.map(lambda v, g: second * v + (1 - second) * g**2, state.nu, gradient)
-    return jax.tree.map(moved, learnt, mu, nu), optax.ScaleByAdamState(count, mu, nu)
 
 
 def _local_adam(kept: Local, index: Int[AnyArray, " n"], gradient: Float[Array, "n p"], rate: Array) -> Local:

@@ -38,7 +38,7 @@ from .prior import LatentPrior
 from .quadrature import evenly_spaced, gauss_hermite
 
 REACH = 4.2
-"""How far out evenly spaced nodes go in training: 3 in 100,000 of the prior lie beyond."""
+"""How far out evenly spaced nodes go in training, and of two latents to predict: 3 in 100,000 lie beyond."""
 
 INFER_STEPS = 300
 """How long a data point's own q(w_n) climbs the bound when it is inferred."""

@@ -6,15 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from ..model.inputs import AnyArray
+from ..model.latents import REACH
 from ..model.model import Model
 from ..model.quadrature import evenly_spaced, quasi_random
 
 LINE, GRID, CLOUD = 101, 33, 1024
 """How many components a prediction has: evenly spaced along one latent, or along each of two; quasi-random in more
 dimensions. A p(w|x) that is far from N(0, I) in places has weight where few quasi-random draws of N(0, I) are."""
-
-REACH = 4.2
-"""How far out the grid of two latents goes."""
 
 
 class Nodes(NamedTuple):
