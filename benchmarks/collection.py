@@ -40,7 +40,7 @@ SEEN = (
 )
 """Sets that were looked at before there was this division (all ten of the paper's UCI sets: see results/README.md)."""
 
-LATER = ("blocks", "clusters", "nearly", "ring")
+LATER = ("blocks", "clusters", "nearly", "rates", "ring")
 """Laws that were written after the division."""
 
 SIZES = (50, 200, 1000, 5000)
@@ -306,6 +306,12 @@ def places(X: np.ndarray) -> Distribution:
     return Mixture(mean, np.array([[0.5, 0.2, 0.3, 0.15, 0.25]]), softmax(X @ slopes, axis=1))
 
 
+def rates(X: np.ndarray) -> Distribution:
+    """The logarithm of a sum of rates, one of which another input lets through or not; 12 inputs, next to no noise."""
+    first, second = np.exp(1.5 * X[:, 0] + X[:, 1] * X[:, 2]), np.exp(2 * np.sin(2 * X[:, 3]) - X[:, 0]) * (X[:, 4] > 0)
+    return stats.norm(np.log(0.1 + first + second + np.maximum(X[:, 5] + X[:, 6], 0)), 0.02 + 0.02 * (X[:, 7] > 0))
+
+
 def ring(X: np.ndarray) -> Distribution:
     """Two outputs on a ring that x moves, not evenly."""
     turn = np.linspace(0, 2 * np.pi, 200, endpoint=False)
@@ -367,6 +373,7 @@ LAWS = {
     "linear": Law(5, (-1, 1), linear, (20, 100, 400, 2000)),
     "nearly": Law(4, (-1, 1), nearly, (20, 50, 200)),
     "places": Law(3, (-1, 1), places, (100, 400, 2000, 5000)),
+    "rates": Law(12, (-1, 1), rates, (200, 1000, 5000)),
     "ring": Law(2, (-1, 1), ring, (100, 400, 2000)),
     "skew": Law(1, (-1, 1), skew, (100, 400, 2000)),
     "sparse30": Law(30, (-1, 1), sparse30, (100, 400, 2000, 5000)),

@@ -102,7 +102,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim, True)), rows),
+        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim, varying)), rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
@@ -160,11 +160,9 @@ def _looked_at(design: Design) -> tuple[int, bool]:
 
 def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
     """More for more rows, inputs and latents, in multiples of 8; and for a mean that is not kept apart."""
-    if not apart:
-        return 48 if rows <= 1_000 and dense <= 2 else 96
-    if latent_dim > 1:
-        return 64 if rows <= FEW_ROWS and latent_dim == 2 else 96
-    return 48 if rows > FEW_ROWS else 24 if dense <= 2 else 32
+    if rows <= FEW_ROWS:
+        return 64 if latent_dim == 2 else 24 if dense <= 2 else 32
+    return 48 if rows <= 1_000 and dense <= 2 or apart and latent_dim == 1 else 96
 
 
 def _first_inducing(rows: int, inputs: int, alone: bool) -> int:

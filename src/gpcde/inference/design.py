@@ -271,13 +271,16 @@ class Design:
             return KERNELS[self.kernel].create(width, np.sqrt(max(width, 1)), believed=self.beliefs)
         return RBF.create(width, np.sqrt(max(width, 1)))
 
-    def extend_kernel(self, trained: Kernel, width: int, dim: int, lengthscale: float) -> Kernel:
-        """The kernel of [context, w], from what was learnt of that of the context."""
+    def extend_kernel(
+        self, trained: Kernel, width: int, dim: int, lengthscale: float, variance: float | None = None
+    ) -> Kernel:
+        """The kernel of [context, w], from what was learnt of that of the context, with another variance if given."""
         if not isinstance(self.kernel, str):
             return self.kernel
-        if width:
-            return trained.extended(width, dim, lengthscale)
-        return KERNELS[self.kernel].create(dim, lengthscale, believed=self.beliefs)
+        if not width:
+            return KERNELS[self.kernel].create(dim, lengthscale, believed=self.beliefs)
+        kernel = trained.extended(width, dim, lengthscale)
+        return kernel if variance is None else kernel.with_variance(variance)
 
     def make_trend(self, width: int) -> Trend:
         """What f has beside the kernel's Gaussian process, before there are latents."""

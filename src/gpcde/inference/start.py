@@ -351,14 +351,14 @@ def _completed(
     """The model with latents, whose noise is a share of that without, and whose kernel goes on from that without."""
     width = plain.inducing_points.shape[1]
     scale = lengthscale * input_map.latent_lengthscale
-    kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale)
-    noise = float(plain.noise_variance) * share
+    noise, left = float(plain.noise_variance) * share, None
     trend = design.extend_trend(plain)
     if trend is plain.trend:
         # from too little noise there is no way back to a density that varies: rows are told apart by w alone
         noise = max(noise, LITTLE_NOISE) if design.beliefs else noise
     else:  # the mean is the trend's, and what is left is for the kernel to divide
-        kernel = kernel.with_variance(float(plain.noise_variance) - noise)
+        left = float(plain.noise_variance) - noise
+    kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale, left)
     likelihood = design.make_likelihood(key, x).with_noise_variance(noise)
     return Model(
         kernel,

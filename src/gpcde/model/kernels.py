@@ -94,8 +94,8 @@ class Kernel(Certain):
         return Product(self, RBF.create(tuple(range(width, width + dim)), lengthscale))
 
     def with_variance(self, variance: float) -> "Kernel":
-        """The same with this variance, of which nothing is believed; where it has none of its own, as it is."""
-        return self
+        """The same with this variance, of which nothing is believed, where it has one."""
+        raise NotImplementedError(f"stationary kernels and their products have a variance, {type(self).__name__} has none")
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ...estimators.gpcde import GPCDE
 from ...estimators.monitor import CHECKPOINT_SECONDS
 from ...inference import Design, Geometric, Record, State, Trainer, start, train, whole
 from ...model import Inputs
@@ -67,6 +68,11 @@ def train_design(
     left = schedule.steps - int(state.step)
     state, _ = train(schedule.trainer(len(y)), key, state, whole(x, y), left, schedule.batch_size, watch=watch)
     return state, records
+
+
+def following(tell: Tell) -> Callable[[GPCDE, Record], None]:
+    """What tells how far a fit is."""
+    return lambda model, record: tell(record.step / max(record.end, 1))
 
 
 def noise_variance(state: State) -> float:

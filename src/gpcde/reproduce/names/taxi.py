@@ -2,7 +2,9 @@
 
 COMPONENTS = (1, 5, 10, 50)
 STOPPED = " early-stopped"
-FREE_FORM, WARPED, PRODUCT, LOCAL = "GP-CDE free-form", "GP-CDE warped", "C-KDE product", "C-KDE cross-validated"
+FREE_FORM, WARPED, DEFAULT = "GP-CDE free-form", "GP-CDE warped", "GPCDE()"
+BENT = FREE_FORM + ", bent"
+PRODUCT, LOCAL = "C-KDE product", "C-KDE cross-validated"
 MODELS = (
     "U-KDE",
     "C-KDE",
@@ -14,7 +16,9 @@ MODELS = (
     "GP",
     "GP-CDE",
     FREE_FORM,
+    BENT,
     WARPED,
+    DEFAULT,
 )
 """The rows of the table."""
 

@@ -1,12 +1,13 @@
 """The models and data sets of the UCI experiment."""
 
-LINEAR, GP, NETWORK, CHOSEN, AMORTISED, OPTIMAL = MODELS = (
+LINEAR, GP, NETWORK, CHOSEN, AMORTISED, OPTIMAL, DEFAULT = MODELS = (
     "Linear",
     "GP",
     "CVAE",
     "CVAE, grid",
     "GP-CDE amortised",
     "GP-CDE optimal",
+    "GPCDE()",
 )
 
 ROWS = {

@@ -16,12 +16,12 @@ from ....density.transforms import OutputTransform
 from ....estimators.gpcde import GPCDE
 from ....estimators.kde import KDE, ConditionalKDE
 from ....estimators.mdn import MDN
-from ....inference import Design, Record, State, Trainer, start
+from ....inference import Design, State, Trainer, start
 from ....model import RBF, Inputs, Warp, make_inputs
 from ....prediction import Nodes, Predictor
 from ....runtime.precision import scope
 from ...units import Tell, Unit
-from ..training import Schedule, noise_variance, train_design
+from ..training import Schedule, following, noise_variance, train_design
 
 
 class Fitted(NamedTuple):
@@ -45,14 +45,8 @@ def _fit_mdn(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint: P
 
 
 def _fit_gpcde(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint: Path) -> Fitted:
-    steps = unit.settings["options"]["max_steps"]
-
-    def follow(model: GPCDE, record: Record) -> None:
-        tell(record.step / steps)
-
-    model = GPCDE(
-        **unit.settings["options"], random_state=unit.seed, checkpoint=checkpoint, callbacks=[follow], verbose=False
-    ).fit(x, y)
+    options = {**unit.settings["options"], "callbacks": [following(tell)], "checkpoint": checkpoint}
+    model = GPCDE(**options, random_state=unit.seed, verbose=False).fit(x, y)
     about = {"noise_variance": noise_variance(model.state_), "steps": int(model.n_steps_)}
     return Fitted(model.predict_density, about)
 

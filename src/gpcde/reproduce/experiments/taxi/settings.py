@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ...names.taxi import COMPONENTS, DAY, FREE_FORM, LOCAL, MODELS, PRODUCT, SIZES, STOPPED, WARPED
+from ...names.taxi import BENT, COMPONENTS, DAY, DEFAULT, FREE_FORM, LOCAL, MODELS, PRODUCT, SIZES, STOPPED, WARPED
 from ...units import Unit
 
 SPLIT_SEED = 2018
@@ -60,8 +60,10 @@ SECONDS: dict[str, tuple[float, float, float]] = {
     "GP-LVM": (30, 40, 60),
     "GP": (20, 20, 30),
     "GP-CDE": (40, 60, 120),
-    FREE_FORM: (60, 80, 180),
+    FREE_FORM: (200, 400, 500),
+    BENT: (60, 80, 180),
     WARPED: (60, 130, 670),
+    DEFAULT: (60, 200, 500),
 }
 """About how long a unit takes on one core, for 1K, 5K and all rows."""
 
@@ -78,7 +80,9 @@ def _recipe(model: str, size: str, preset: str) -> tuple[str, dict[str, Any]]:
         return "product", {"options": {"method": "cv_ml"}}
     if model.startswith("MDN"):
         return "mdn", {"options": _mdn_recipe(model, size, preset)}
-    if model == FREE_FORM:
+    if model == DEFAULT:
+        return "gpcde", {"options": {}}
+    if model == BENT:
         steps = {"300": 100, "1K": 1000, "5K": 1000, "all": 3000}[size] * (5 if preset == "paper" else 1)
         options = {"latent_dim": 2, "inference": "free-form", "input_map": "bend", "max_steps": steps}
         return "gpcde", {"options": options}
@@ -114,6 +118,9 @@ def _latent_recipe(model: str, size: str, preset: str) -> dict[str, Any]:
     if model in ("GP-LVM", "GP-CDE"):
         design = {**design, "inference": "amortised", "expectation": "draws", "draws": 1}
         return {"design": design, "course": course, "inputs": model != "GP-LVM"}
+    if model == FREE_FORM:
+        design = {**design, "inference": "free-form", "points": 8}
+        return {"design": design, "course": course, "inputs": True}
     return _warp_recipe(size, preset)
 
 

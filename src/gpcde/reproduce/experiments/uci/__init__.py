@@ -5,6 +5,7 @@
     CVAE               y = network(x, w) + noise, early-stopped; grid: dropout and rate by held-out rows
     GP-CDE amortised   y = f([x, w]) + noise, q(w) Gaussian, from a network of three tanh layers
     GP-CDE optimal     the same model, q(w) free in form, by Gauss–Hermite quadrature
+    GPCDE()            the estimator as it comes: features, noise and p(w|x) that vary, companions
 
 Inputs and outputs are standardised by the training rows; log likelihoods are in the units of y. The three Gaussian
 processes have the same kernel and number of inducing points. The two with latents take `first_steps` without them, so

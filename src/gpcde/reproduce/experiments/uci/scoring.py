@@ -7,18 +7,20 @@ import numpy as np
 
 from ....datasets import load_uci
 from ....estimators.cvae import CVAE
+from ....estimators.gpcde import GPCDE
 from ....estimators.linear import LinearGaussian
 from ....prediction import Nodes, Predictor
-from ...names.uci import CHOSEN, LINEAR, NETWORK
+from ...names.uci import CHOSEN, DEFAULT, LINEAR, NETWORK
 from ...units import Tell, Unit
-from ..training import noise_variance
+from ..training import following, noise_variance
 from .training import Task, standardised, trained
 
 
 def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     """Train a model on a split, and score it on the split's test rows."""
     task = standardised(load_uci(unit.data), unit.split)
-    score = {LINEAR: _linear, NETWORK: _network, CHOSEN: _network}.get(unit.model, _process)
+    own = {LINEAR: _linear, NETWORK: _network, CHOSEN: _network, DEFAULT: _default}
+    score = own.get(unit.model, _process)
     metrics = score(unit, task, tell, checkpoint)
     metrics["noise_variance"] *= float(np.exp(2 * task.log_scale))
     for name in ("log_likelihood", "bound"):
@@ -44,6 +46,15 @@ def _linear(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, A
         "noise_variance": float(linear.covariance_[0, 0]),
         "steps": 0,
     }
+
+
+def _default(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, Any]:
+    """The estimator as it comes, in standard units."""
+    model = GPCDE(random_state=unit.seed, checkpoint=checkpoint, callbacks=[following(tell)], verbose=False)
+    model.fit(task.x.dense, task.y)
+    noise = noise_variance(model.state_) * float(model.transform_.scale[0]) ** 2
+    scores = model.predict_density(task.test_x.dense).log_pdf(task.test_y)
+    return {"log_likelihood": float(np.mean(scores)), "noise_variance": noise, "steps": int(model.n_steps_)}
 
 
 def _network(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, Any]:

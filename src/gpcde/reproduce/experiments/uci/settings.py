@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....datasets import UCI
-from ...names.uci import AMORTISED, CHOSEN, GP, LINEAR, MODELS, NETWORK, OPTIMAL, ROWS
+from ...names.uci import AMORTISED, CHOSEN, DEFAULT, GP, LINEAR, MODELS, NETWORK, OPTIMAL, ROWS
 from ...units import Unit
 
 SMALL = ("boston", "concrete", "energy", "winered", "yacht")
@@ -40,6 +40,8 @@ def _settings(preset: str, data: str, model: str) -> tuple[dict[str, Any], float
     """All that says how a model is trained, and about how many seconds that takes."""
     if model == LINEAR:
         return {}, 0.1
+    if model == DEFAULT:
+        return {}, min(30 + ROWS[data] / 40, 400)
     if model in (NETWORK, CHOSEN):
         return _network_settings(preset, data, model == CHOSEN)
     rows, small = ROWS[data], data in SMALL
