@@ -17,7 +17,7 @@ from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
-from gpcde.model import make_inputs
+from gpcde.model import Warp, make_inputs
 from small import QUICK, assert_same_model, frame, rows
 
 RNG = np.random.default_rng(0)
@@ -231,9 +231,9 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
 
 
-@pytest.mark.parametrize("flip", [False, True])
-def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
-    """The likelier of them goes on, whichever comes first: a mean of its own, or one kernel for all."""
+@pytest.mark.parametrize(("flip", "outputs"), [(False, 1), (True, 2)])
+def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool, outputs: int) -> None:
+    """The likelier of them goes on, whichever comes first: a mean of its own, or one kernel for all; or a warp."""
     seen: list[tuple[float, float]] = []
     plainly = companions.Trial.better.__func__  # type: ignore[attr-defined]
 
@@ -245,11 +245,12 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
         assert chosen is (one, two)[int(np.argmax(logs))]
         assert one.state.model.trend.is_found
         assert not two.state.model.trend.is_found
+        assert isinstance(two.state.model.input_map, Warp) == (outputs == 2)
         seen.append((logs[0], logs[1]))
         return chosen
 
     monkeypatch.setattr(companions.Trial, "better", classmethod(better))
-    X, y = rows(511)
+    X, y = rows(511, outputs=outputs)
     model = GPCDE(**QUICK).fit(X, y)
     assert len(seen) == 1
     assert model.state_.model.trend.is_found == (seen[0][0] > seen[0][1])

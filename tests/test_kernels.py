@@ -304,6 +304,14 @@ def test_kernel_goes_on_with_latents_as_the_kernel_of_x_times_an_rbf_of_w(kind: 
     assert extended.separate(2) is not None
 
 
+def test_a_variance_is_set_where_there_is_one() -> None:
+    """Of a product, that of its first factor; what has none says so."""
+    product = RBF.create(2, 0.5).extended(2, 1, 0.6).with_variance(0.3)
+    np.testing.assert_allclose(product.diag(jnp.zeros((4, 3))), 0.3)
+    with pytest.raises(NotImplementedError, match="not Linear"):
+        Linear.create(2).with_variance(0.3)
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [

@@ -10,6 +10,7 @@ from gpcde.estimators.plan import (
     BATCH,
     EXACT_RATES,
     FEW_STEPS,
+    FIRM,
     FIRST_STEPS,
     FULL_BATCH,
     MANY_INPUTS,
@@ -127,6 +128,22 @@ def test_more_rows_have_a_mean_of_their_own() -> None:
     assert [plan(n, dense=4).design.first_inducing for n in (1_000, 10_000)] == [96, 192]
     assert plan(10_000, dense=1).design.first_inducing == 32
     assert plan(10_000, dense=4).design.inducing == 48
+
+
+def test_of_more_rows_another_design_is_tried() -> None:
+    """One kernel for mean and density; of two latents, a surface that x moves little, by a firm prior."""
+    assert plan(500).other is None
+    assert plan(501, outputs=3).other is None
+    assert plan(501, outputs=2, input_map="warp").other is None
+    one, two = plan(501, dense=4).other, plan(501, dense=4, levels=(3,), outputs=2).other
+    assert one is not None
+    assert two is not None
+    assert (one.input_map, one.trend, one.inducing) == ("features", "linear", 96)
+    assert (two.input_map, two.trend, two.inducing, two.feature_precision) == ("warp", "none", 96, FIRM)
+    assert not two.projects
+    own = plan(501, outputs=2, input_map="bend").other
+    assert own is not None
+    assert own.input_map == "bend"
 
 
 def test_a_step_that_draws_is_not_exact() -> None:

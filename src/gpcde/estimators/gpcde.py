@@ -434,7 +434,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, left, watch)))
             if plan.other is not None and going_on and not monitor.stopped:
                 another = plan._replace(design=plan.other)
-                begun = self._start(part, another, first, part.total)
+                alike = plan.other.input_map == plan.design.input_map
+                other = first if alike else self._regression(part, another, part.total)
+                begun = self._start(part, another, other, part.total)
                 state = self._steps(begun, part, part.total, another, plan.trial_steps)
                 trials[0] = Trial.better(known, trials[0], Trial(part, first, state))
 

@@ -8,7 +8,8 @@
 One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, with
 noise and p(w|x) that vary with both x and w, and with a mean that x alone decides, as regression found it
 (`SmoothTrend`). Of few rows it does that only where it left little noise: else a mean of fewer inducing inputs predicts
-better. Of more rows both are tried, and held-out rows choose. More latents are bent (`Bend`).
+better. Of more rows both are tried, and held-out rows choose; of two latents, `Warp` is what is tried beside it, for
+outputs that lie in places which x does not move. More latents are bent (`Bend`).
 Of two latents, draws near those a row came from tell a sharp density better than a grid of as many nodes as can be
 afforded, which are far apart. Many inputs, and categories, go through A. Few rows are helped by priors on lengthscales
 and noise, and by a linear trend.
@@ -49,6 +50,9 @@ EXACT_RATES = {"adam": (0.05, 0.005), "lbfgs": (0.01, 0.001)}
 TRIAL_SHARE, LONGER = 0.6, 1.3
 """The share of the steps that a model is trained on a part of the rows, before the others weigh its companions; and how
 much longer it is trained in all where it is that model that goes on."""
+
+FIRM = 20.0
+"""How firm the prior is on the weights of a network that moves latents by x."""
 
 HELD_SHARE = 0.4
 """The share of the steps for which a noise that may vary does not: it would take up what the latents have to learn."""
@@ -106,6 +110,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,
+        feature_precision=FIRM if input_map == "warp" else None,
         levels=levels,
         mixing=mixing,
         likelihood="varying" if varying else "constant",
@@ -123,11 +128,15 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         first_inducing=None if none else first,
     )
     plan = _plan(design, params, rows)
-    if not varying or rows <= FEW_ROWS:
+    if not varying or rows <= FEW_ROWS or input_map == "warp":
         return plan
-    # one kernel for the mean and what w changes of it: features and latents then learn together
     inducing = min(params["n_inducing"] or _inducing(rows, dense, latent_dim, False), rows)
-    return plan._replace(other=dataclasses.replace(design, trend="linear", inducing=inducing))
+    # one kernel for the mean and what w changes of it: features and latents then learn together
+    changed: dict[str, Any] = {"trend": "linear"}
+    if latent_dim == 2 and params["input_map"] == "auto":
+        # one surface of w for all x, which but moves the latents: places that stay where they are
+        changed = {"trend": "none", "input_map": "warp", "input_dim": 0, "feature_precision": FIRM}
+    return plan._replace(other=dataclasses.replace(design, inducing=inducing, **changed))
 
 
 def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
@@ -162,7 +171,7 @@ def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
     """More for more rows, inputs and latents, in multiples of 8; and for a mean that is not kept apart."""
     if rows <= FEW_ROWS:
         return 64 if latent_dim == 2 else 24 if dense <= 2 else 32
-    return 48 if rows <= 1_000 and dense <= 2 or apart and latent_dim == 1 else 96
+    return 48 if (rows <= 1_000 and dense <= 2) or (apart and latent_dim == 1) else 96
 
 
 def _first_inducing(rows: int, inputs: int, alone: bool) -> int:

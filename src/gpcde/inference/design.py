@@ -72,7 +72,8 @@ class Design:
     prior : {"normal", "tilted"} or LatentPrior, default="normal"
         p(w|x): N(0, I), or one that changes with x, in one or two latent dimensions.
     surface_precision, feature_precision : float, default=None
-        How firm the priors are on what makes noise and p(w|x) vary, and on the features; None: by the inputs.
+        How firm the priors are on what makes noise and p(w|x) vary, and on the features or the warp; None: by the
+        inputs.
     trend : {"none", "linear", "smooth", "quiet"} or Trend, default="none"
         What f has beside the kernel's Gaussian process: a linear function of the context; with "smooth", beside that
         the Gaussian process of the model without latents, with its own inducing inputs; with "quiet", that only where
@@ -237,9 +238,9 @@ class Design:
         """h = map(x, w); where there is an A, its start is learnt from these rows."""
         if not isinstance(self.input_map, str):
             return self.input_map
-        rows = self.input_rows(x)
+        rows, precision = self.input_rows(x), 1.0 if self.feature_precision is None else self.feature_precision
         if self.input_map == "warp":
-            return Warp.create(key, rows, self.latent_dim)
+            return Warp.create(key, rows, self.latent_dim, weight_precision=precision)
         if self.projects:
             base: InputMap = Project(*projection_start(key, x, y, rows, self.input_dim))
         else:
@@ -247,7 +248,6 @@ class Design:
         if self.input_map == "bend":
             return Bend.create(key, base, rows, self.latent_dim)
         if self.input_map == "features":
-            precision = 1.0 if self.feature_precision is None else self.feature_precision
             return Features.create(key, base, rows, precision=precision)
         return base
 

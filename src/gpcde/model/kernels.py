@@ -95,7 +95,7 @@ class Kernel(Certain):
 
     def with_variance(self, variance: float) -> "Kernel":
         """The same with this variance, of which nothing is believed, where it has one."""
-        raise NotImplementedError(f"stationary kernels and their products have a variance, {type(self).__name__} has none")
+        raise NotImplementedError(f"stationary kernels and their products have a variance, not {type(self).__name__}")
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
