@@ -59,7 +59,10 @@ LONG = {
         "categories_are_their_one_hot_encoding[warp]",
         "a_single_precision_model_has_the_bound_of_its_double_copy[importance]",
     ),
-    "test_companions.py": ("categories_and_outputs_together_have_companions_too[P]",),
+    "test_companions.py": (
+        "categories_and_outputs_together_have_companions_too[P]",
+        "of_two_designs_the_held_out_rows_choose[False-1]",
+    ),
     "test_cvae.py": (
         "every_likelihood_is_the_integral_over_w[log]",
         "every_likelihood_is_the_integral_over_w[two outputs]",
@@ -76,6 +79,7 @@ LONG = {
         "the_quick_preset_makes_tables_and_figures[taxi]",
         "the_warp_starts_as_its_settings_say[float32]",
     ),
+    "test_explorer.py": ("a_map_is_the_joint_density_of_two_outputs[P]",),
     "test_gp.py": (
         "a_gp_is_gpcde_without_latents[<lambda>-rbf]",
         "a_function_without_noise_is_followed_and_not_lost_to_rounding[12]",
@@ -89,6 +93,7 @@ LONG = {
     "test_kde.py": ("many_rows",),
     "test_latent_posterior.py": (
         "free_form_weights_are_what_a_node_is_worth_to_the_bound[P]",
+        "free_form_weights_are_what_a_node_is_worth_to_the_bound[categories]",
         "free_form_weights_are_what_a_node_is_worth_to_the_bound[two outputs]",
     ),
     "test_padding.py": (

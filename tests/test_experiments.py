@@ -138,7 +138,7 @@ def data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_trips.cache_clear()
 
 
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("data", "short")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_quick_preset_makes_tables_and_figures(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -77,9 +77,9 @@ def test_units_of_a_preset_are_many_and_different(name: str, preset: str) -> Non
     assert all(unit.experiment == name and unit.cost > 0 for unit in units)
 
 
-def test_two_hours_for_the_standard_preset() -> None:
+def test_less_than_three_hours_for_the_standard_preset() -> None:
     seconds = sum(unit.cost for name in EXPERIMENTS for unit in units_of(name, "standard"))
-    assert seconds < 2 * 2.2 * 3600  # about two hours on two cores
+    assert seconds < 2 * 2.7 * 3600  # about two and a half hours on two cores
 
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="the results are not part of every distribution")

@@ -10,7 +10,7 @@ from ..reproduce import EXPERIMENTS, PRESETS
 @click.command(short_help="Run the paper's experiments.")
 @click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), "all"]))
 @click.option(
-    "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Two minutes, two hours, or days."
+    "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Two minutes, hours, or days."
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="How many units at a time.")
 @click.option(

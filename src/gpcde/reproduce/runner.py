@@ -18,6 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from ..datasets import DataError
+from ..estimators.checkpoints import older
 from .lines import Line, append_line, read_lines
 from .units import Unit
 
@@ -75,7 +76,8 @@ def _work(unit: Unit, scratch: Path, package: str) -> Line:
     began = time.perf_counter()
     checkpoint = scratch / f"{key}.safetensors"
     metrics = experiment.work(unit, lambda share: messages.put((key, share)), checkpoint)
-    checkpoint.unlink(missing_ok=True)
+    for path in (checkpoint, older(checkpoint)):
+        path.unlink(missing_ok=True)
     return unit.line(metrics, time.perf_counter() - began)
 
 
