@@ -25,11 +25,9 @@ import gpcde
 from gpcde.reproduce.lines import append_line, read_lines
 
 from collection import Split, collection
+from defaults import LEAST
 
 HERE = Path(__file__).parent
-LEAST = -1000.0
-"""The least log density that counts, as in defaults.py."""
-
 MODELS: dict[str, tuple[Callable[..., Any], str, tuple[int | None, ...]]] = {
     "GPCDE": (gpcde.GPCDE, "max_steps", (50, 100, 200, 400, 800, 1600, None)),
     "MDN": (gpcde.MDN, "max_epochs", (3, 10, 30, 100, None)),
@@ -100,12 +98,13 @@ def main() -> None:
     for name in args.problems:
         split = problems[name].load(args.size, 0)
         for model in (*MODELS, *(["SVGP (GPflow)"] if args.tf else [])):
-            if any((line["problem"], line["model"]) == (name, model) for line in read_lines(args.out)):
+            unit = {"problem": name, "size": args.size, "model": model}
+            if any(all(line[k] == v for k, v in unit.items()) for line in read_lines(args.out)):
                 continue
             points = measure(model, split) if model in MODELS else measure_svgp(args.tf, split)
-            append_line(args.out, {"problem": name, "size": args.size, "model": model, "points": points})
+            append_line(args.out, {**unit, "points": points})
             print(name, model, points, flush=True)
-    draw(read_lines(args.out), args.figure)
+    draw([line for line in read_lines(args.out) if line["size"] == args.size], args.figure)
 
 
 if __name__ == "__main__":

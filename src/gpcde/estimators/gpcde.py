@@ -416,8 +416,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """The model without latents, of rows that stand for that many."""
         return regression(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
 
-    def _start(self, rows: Rows, plan: Plan, plain: State, total: float) -> State:
-        """Where training begins, from the model without latents."""
+    def _start(self, rows: Rows, plan: Plan, plain: State | None, total: float) -> State:
+        """Where training begins, from the model without latents, which is made where it is not given."""
         return start(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total, plain)
 
     def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, plan: Plan, monitor: Monitor) -> None:
@@ -435,8 +435,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             if plan.other is not None and going_on and not monitor.stopped:
                 another = plan._replace(design=plan.other)
                 alike = plan.other.input_map == plan.design.input_map
-                other = first if alike else self._regression(part, another, part.total)
-                begun = self._start(part, another, other, part.total)
+                begun = self._start(part, another, first if alike else None, part.total)
                 state = self._steps(begun, part, part.total, another, plan.trial_steps)
                 trials[0] = Trial.better(known, trials[0], Trial(part, first, state))
 

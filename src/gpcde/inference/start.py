@@ -354,8 +354,10 @@ def _completed(
     noise, left = float(plain.noise_variance) * share, None
     trend = design.extend_trend(plain)
     if trend is plain.trend:
-        # from too little noise there is no way back to a density that varies: rows are told apart by w alone
-        noise = (max(noise, LITTLE_NOISE) if width else LITTLE_NOISE) if design.beliefs else noise
+        if design.beliefs:
+            # from too little there is no way back to a density that varies: rows are told apart by w alone; without
+            # contexts nothing is known of it
+            noise = max(noise, LITTLE_NOISE) if width else LITTLE_NOISE
     else:  # the mean is the trend's, and what is left is for the kernel to divide
         left = float(plain.noise_variance) - noise
     kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale, left)

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from ...estimators.gpcde import GPCDE
 from ...estimators.monitor import CHECKPOINT_SECONDS
 from ...inference import Design, Geometric, Record, State, Trainer, start, train, whole
 from ...model import Inputs
+from ...model.inputs import AnyArray
 from ...runtime import files
 from ...runtime.files import FileError
 from ...runtime.precision import scope
@@ -70,9 +72,16 @@ def train_design(
     return state, records
 
 
-def following(tell: Tell) -> Callable[[GPCDE, Record], None]:
-    """What tells how far a fit is."""
-    return lambda model, record: tell(record.step / max(record.end, 1))
+def fit_gpcde(
+    seed: int, x: Float[AnyArray, "n d"], y: Float[np.ndarray, "n D"], tell: Tell, checkpoint: Path, **options: Any
+) -> GPCDE:
+    """The estimator with these options, fitted; or taken up from the checkpoint if there is one."""
+
+    def follow(model: GPCDE, record: Record) -> None:
+        tell(record.step / record.end)
+
+    watched = GPCDE(**options, random_state=seed, checkpoint=checkpoint, callbacks=[follow], verbose=False)
+    return watched.fit(x, y)
 
 
 def noise_variance(state: State) -> float:

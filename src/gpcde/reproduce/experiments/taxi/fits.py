@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from ....density.components import Components
 from ....density.conditional import ConditionalDensity, Source
 from ....density.transforms import OutputTransform
-from ....estimators.gpcde import GPCDE
 from ....estimators.kde import KDE, ConditionalKDE
 from ....estimators.mdn import MDN
 from ....inference import Design, State, Trainer, start
@@ -21,7 +20,7 @@ from ....model import RBF, Inputs, Warp, make_inputs
 from ....prediction import Nodes, Predictor
 from ....runtime.precision import scope
 from ...units import Tell, Unit
-from ..training import Schedule, following, noise_variance, train_design
+from ..training import Schedule, fit_gpcde, noise_variance, train_design
 
 
 class Fitted(NamedTuple):
@@ -45,8 +44,7 @@ def _fit_mdn(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint: P
 
 
 def _fit_gpcde(unit: Unit, x: np.ndarray, y: np.ndarray, tell: Tell, checkpoint: Path) -> Fitted:
-    options = {**unit.settings["options"], "callbacks": [following(tell)], "checkpoint": checkpoint}
-    model = GPCDE(**options, random_state=unit.seed, verbose=False).fit(x, y)
+    model = fit_gpcde(unit.seed, x, y, tell, checkpoint, **unit.settings["options"])
     about = {"noise_variance": noise_variance(model.state_), "steps": int(model.n_steps_)}
     return Fitted(model.predict_density, about)
 

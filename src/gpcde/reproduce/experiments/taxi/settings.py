@@ -116,13 +116,12 @@ def _latent_recipe(model: str, size: str, preset: str) -> dict[str, Any]:
     design: dict[str, Any] = {"latent_dim": 2, "inducing": inducing, "kernel": "rbf", "trials": 1}
     if model == "GP":
         return {"design": {**design, "inference": "none", "latent_dim": 0}, "course": course}
-    if model in ("GP-LVM", "GP-CDE"):
-        design = {**design, "inference": "amortised", "expectation": "draws", "draws": 1}
-        return {"design": design, "course": course, "inputs": model != "GP-LVM"}
+    if model == WARPED:
+        return _warp_recipe(size, preset)
+    latents: dict[str, Any] = {"inference": "amortised", "expectation": "draws", "draws": 1}
     if model == FREE_FORM:
-        design = {**design, "inference": "free-form", "points": 8}
-        return {"design": design, "course": course, "inputs": True}
-    return _warp_recipe(size, preset)
+        latents = {"inference": "free-form", "points": 8}
+    return {"design": {**design, **latents}, "course": course, "inputs": model != "GP-LVM"}
 
 
 def _warp_recipe(size: str, preset: str) -> dict[str, Any]:

@@ -7,12 +7,11 @@ import numpy as np
 
 from ....datasets import load_uci
 from ....estimators.cvae import CVAE
-from ....estimators.gpcde import GPCDE
 from ....estimators.linear import LinearGaussian
 from ....prediction import Nodes, Predictor
 from ...names.uci import CHOSEN, DEFAULT, LINEAR, NETWORK
 from ...units import Tell, Unit
-from ..training import following, noise_variance
+from ..training import fit_gpcde, noise_variance
 from .training import Task, standardised, trained
 
 
@@ -50,8 +49,7 @@ def _linear(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, A
 
 def _default(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     """The estimator as it comes, in standard units."""
-    model = GPCDE(random_state=unit.seed, checkpoint=checkpoint, callbacks=[following(tell)], verbose=False)
-    model.fit(task.x.dense, task.y)
+    model = fit_gpcde(unit.seed, task.x.dense, task.y, tell, checkpoint)
     noise = noise_variance(model.state_) * float(model.transform_.scale[0]) ** 2
     scores = model.predict_density(task.test_x.dense).log_pdf(task.test_y)
     return {"log_likelihood": float(np.mean(scores)), "noise_variance": noise, "steps": int(model.n_steps_)}
