@@ -61,7 +61,7 @@ LONG = {
     ),
     "test_companions.py": (
         "categories_and_outputs_together_have_companions_too[P]",
-        "of_two_designs_the_held_out_rows_choose[False-1]",
+        "of_two_designs_the_held_out_rows_choose[False]",
     ),
     "test_cvae.py": (
         "every_likelihood_is_the_integral_over_w[log]",

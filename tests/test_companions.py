@@ -12,9 +12,10 @@ from scipy.stats import norm
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
-from gpcde.estimators import base, companions
+from gpcde.estimators import base, companions, ensemble
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
+from gpcde.estimators.ensemble import Ensemble
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.model import Warp, make_inputs
@@ -174,11 +175,17 @@ def one_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_part")
 @pytest.mark.parametrize("name", OTHERS)
-def test_categories_and_outputs_together_have_companions_too(name: str, tmp_path: Path) -> None:
-    """Two ways to one log density, and a file answers as its model does."""
+def test_categories_and_outputs_together_have_companions_too(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks among them: two ways to one log density, and a file answers as its model does."""
     settings, (X, y) = OTHERS[name]
     model = GPCDE(inference="none", **settings, **SETTINGS).fit(X, y)
-    assert members(model).members
+    shares, others = members(model)
+    monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
+    networks = Ensemble.of(Rows(*model._standard_rows(X, y), np.ones(len(y))), model.features_.levels, 0)
+    assert others
+    model.companions_ = Companions(np.append(0.7 * shares, 0.3), (*others, networks))
     quick = model.predict_density(X).log_pdf(y)
     parts = ConditionalDensity(model.predict_density(X).components(), model.transform_, flat=model.flat_)
     np.testing.assert_allclose(quick, parts.log_pdf(y), rtol=1e-10, atol=1e-10)
@@ -231,9 +238,9 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
 
 
-@pytest.mark.parametrize(("flip", "outputs"), [(False, 1), (True, 2)])
-def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool, outputs: int) -> None:
-    """The likelier of them goes on, whichever comes first: a mean of its own, or one kernel for all; or a warp."""
+@pytest.mark.parametrize("flip", [False, True])
+def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
+    """The likelier of them goes on, whichever comes first: a mean of its own, or a warp."""
     seen: list[tuple[float, float]] = []
     plainly = companions.Trial.better.__func__  # type: ignore[attr-defined]
 
@@ -245,12 +252,12 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
         assert chosen is (one, two)[int(np.argmax(logs))]
         assert one.state.model.trend.is_found
         assert not two.state.model.trend.is_found
-        assert isinstance(two.state.model.input_map, Warp) == (outputs == 2)
+        assert isinstance(two.state.model.input_map, Warp)
         seen.append((logs[0], logs[1]))
         return chosen
 
     monkeypatch.setattr(companions.Trial, "better", classmethod(better))
-    X, y = rows(511, outputs=outputs)
+    X, y = rows(511, outputs=2)
     model = GPCDE(**QUICK).fit(X, y)
     assert len(seen) == 1
     assert model.state_.model.trend.is_found == (seen[0][0] > seen[0][1])

@@ -84,7 +84,7 @@ def test_the_loss_is_the_lower_bound() -> None:
         total += norm.logpdf(at, decoded, np.sqrt(0.3)) @ weights / weights.sum()
         total -= 0.5 * (mean**2 + np.exp(2 * log_std) - 1) - log_std
     keys = jax.random.split(jax.random.key(0), 4000)
-    losses = np.asarray(jax.lax.map(lambda key: network.loss(x, jnp.asarray(z), key, False), keys))
+    losses = np.asarray(jax.lax.map(lambda key: network.loss(x, jnp.asarray(z), jnp.ones(len(z)), key, False), keys))
     assert -losses.mean() == pytest.approx(total / len(z), abs=5 * losses.std() / 4000**0.5)
     assert total / len(z) < (by_quadrature(model, X, y) + np.log(y.std())).mean()
 
@@ -160,7 +160,8 @@ def test_prediction_has_no_dropout() -> None:
     key = jax.random.key(0)
     network = jax.tree.map(jnp.asarray, model.network_)
     x, z = model._apply_tables(X), jnp.asarray(model.transform_.to_standard(np.zeros((len(X), 1))))
-    assert float(network.loss(x, z, key, True)) != float(network.loss(x, z, key, False))
+    weight = jnp.ones(len(X))
+    assert float(network.loss(x, z, weight, key, True)) != float(network.loss(x, z, weight, key, False))
 
 
 # noise, grid, files
@@ -193,7 +194,8 @@ def test_the_grid_is_searched_by_held_out_rows(monkeypatch: pytest.MonkeyPatch) 
         one = CVAE(dropout=dropout, learning_rate=rate, max_epochs=20, random_state=0).fit(X, y)
         z = jnp.asarray(one.transform_.to_standard(y[held][:, None]))
         network = jax.tree.map(jnp.asarray, one.network_)
-        scores[dropout, rate] = -float(network.loss(one._apply_tables(X[held]), z, jax.random.key(0), False))
+        x, weight = one._apply_tables(X[held]), jnp.ones(len(z))
+        scores[dropout, rate] = -float(network.loss(x, z, weight, jax.random.key(0), False))
         if whole.best_params_ == {"dropout": dropout, "learning_rate": rate}:
             jax.tree.map(np.testing.assert_array_equal, whole.network_, one.network_)
     best = max(scores, key=lambda pair: scores[pair])

@@ -14,8 +14,10 @@ from gpcde.estimators.plan import (
     FIRST_STEPS,
     FULL_BATCH,
     MANY_INPUTS,
+    MANY_ROWS,
     MANY_STEPS,
     MOST_STEPS,
+    NOISY,
     POINTS,
     Plan,
     choose,
@@ -130,20 +132,27 @@ def test_more_rows_have_a_mean_of_their_own() -> None:
     assert plan(10_000, dense=4).design.inducing == 48
 
 
-def test_of_more_rows_another_design_is_tried() -> None:
-    """One kernel for mean and density; of two latents, a surface that x moves little, by a firm prior."""
-    assert plan(500).other is None
-    assert plan(501, outputs=3).other is None
-    assert plan(501, outputs=2, input_map="warp").other is None
-    one, two = plan(501, dense=4).other, plan(501, dense=4, levels=(3,), outputs=2).other
-    assert one is not None
+def test_what_regression_leaves_decides_of_a_mean_of_its_own() -> None:
+    """One kernel for mean and density where it leaves much, of some rows; of many and of few, the design says."""
+    made = plan(501, dense=4)
+    assert made.noisy is not None
+    assert (made.noisy.input_map, made.noisy.trend, made.noisy.inducing) == ("features", "linear", 96)
+    assert made.settled(0.9 * NOISY) is made
+    assert made.settled(NOISY).design is made.noisy
+    for other in (plan(500), plan(MANY_ROWS + 1), plan(501, outputs=2)):
+        assert other.settled(1.0) is other
+
+
+def test_of_two_outputs_another_design_is_tried() -> None:
+    """A surface that x moves little, by a firm prior; where the map is said, one kernel for mean and density."""
+    for untried in (plan(500, outputs=2), plan(501), plan(501, outputs=3), plan(501, outputs=2, input_map="warp")):
+        assert untried.other is None
+    two, own = (plan(501, dense=4, levels=(3,), outputs=2, input_map=said).other for said in ("auto", "bend"))
     assert two is not None
-    assert (one.input_map, one.trend, one.inducing) == ("features", "linear", 96)
     assert (two.input_map, two.trend, two.inducing, two.feature_precision) == ("warp", "none", 96, FIRM)
     assert not two.projects
-    own = plan(501, outputs=2, input_map="bend").other
     assert own is not None
-    assert own.input_map == "bend"
+    assert (own.input_map, own.trend) == ("bend", "linear")
 
 
 def test_a_step_that_draws_is_not_exact() -> None:

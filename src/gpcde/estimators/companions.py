@@ -1,10 +1,11 @@
 """What stands beside the model: simpler answers, each with the share of the density that held-out rows give it.
 
-    p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x) + ρ_3 p_neighbours(y|x)
+    p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x) + ρ_3 p_neighbours(y|x) + ρ_4 p_networks(y|x)
 
 Gaussian process regression, where there is no more to learn than a mean; a line, where rows are few; the nearest rows,
-where a mean jumps or y lies in a few places. The shares are those with the best density on rows that none has seen
-(`stacking`), with some doubt in favour of the model; what has next to none is left out.
+where a mean jumps or y lies in a few places; mixture networks, where there are rows enough for them. The shares are
+those with the best density on rows that none has seen (`stacking`), with some doubt in favour of the model; what has
+next to none is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import scope
 from .base import Rows
+from .ensemble import Ensemble
 from .linear import Line
 from .monitor import on_host
 from .neighbours import Neighbours
@@ -37,6 +39,9 @@ LEAST = 0.02
 DOUBT, AHEAD = 3.0, 2.0
 """How many rows are thought to have been seen of which the model has a log density higher than others, by how much."""
 
+
+ENOUGH_FOR_NETWORKS = 150
+"""With fewer rows than this no networks are thought of."""
 
 LOWEST = -50.0
 """The least log density that counts where a model is chosen: one row must not decide."""
@@ -107,10 +112,12 @@ def candidates(
     rows: Rows, regression: Callable[[], State], levels: tuple[int, ...], seed: int
 ) -> tuple[Callable[[], Companion], ...]:
     """What makes all that may stand beside the model of these rows, each when it is asked for."""
+    networks = (lambda: Ensemble.of(rows, levels, seed),)
     return (
         lambda: Regression.of(regression(), rows),
         lambda: Line.of(rows, levels),
         lambda: Neighbours.of(rows, levels, seed),
+        *networks[: rows.n_rows >= ENOUGH_FOR_NETWORKS],
     )
 
 

@@ -26,7 +26,7 @@ from ..model.quadrature import quasi_random
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
-from .base import DensityEstimator, check_number, check_positive_integer, seed_of
+from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
 from .network_training import after_first, check_grid, evaluated, train_best
 
 ARCHITECTURES = {
@@ -84,13 +84,15 @@ class Autoencoder(Stored):
         """The updates of a step, that of log σ² `noise_rate` times as large."""
         return eqx.tree_at(lambda n: n.log_noise_variance, updates, self.noise_rate * updates.log_noise_variance)
 
-    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
+    def loss(
+        self, x: Inputs, y: Float[Array, "n D"], weight: Float[Array, " n"], key: PRNGKeyArray, training: bool
+    ) -> Float[Array, ""]:
         """Minus the evidence lower bound, a row, with one draw of w."""
         keys = jax.random.split(key, 3)
         mean, log_std = self.encode(x, y, keys[0] if training else None)
         w = mean + jnp.exp(log_std) * jax.random.normal(keys[1], mean.shape)
         data = self.log_likelihood(x, y, w[:, None], keys[2] if training else None)[:, 0]
-        return -jnp.mean(data - diagonal_kl(mean, log_std).sum(1))
+        return -jnp.average(data - diagonal_kl(mean, log_std).sum(1), weights=weight)
 
     def log_likelihood(
         self, x: Inputs, y: Float[Array, "n D"], w: Float[Array, "n k d"], key: PRNGKeyArray | None = None
@@ -236,7 +238,7 @@ class CVAE(DensityEstimator):
             self.network_, self.n_epochs_, self.best_params_ = train_best(
                 lambda dropout: self._first_network(key, x, z, dropout),
                 key,
-                (x, z),
+                Rows(x, z, np.ones(len(z))),
                 np.random.default_rng(seed),
                 dropout=self.dropout,
                 learning_rate=self.learning_rate,

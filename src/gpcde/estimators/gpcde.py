@@ -291,6 +291,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.weighed_ = not parts
             some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
             plain = self._regression(some, plan, total)
+            plan = plan.settled(float(plain.model.noise_variance))
             self.state_ = on_host(self._start(some, plan, plain, total))
         done = 0 if saved is None else int(self.state_.step)
         self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts, plain)

@@ -26,7 +26,7 @@ from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
-from .base import DensityEstimator, check_number, seed_of
+from .base import DensityEstimator, Rows, check_number, seed_of
 from .network_training import after_first, check_grid, evaluated, train_best
 
 LEAST_LOG_STD = -5.0
@@ -59,32 +59,52 @@ class MixtureNetwork(Stored):
 
     def __call__(self, x: Inputs, key: PRNGKeyArray | None = None) -> NetworkOutput:
         raw = after_first(self.mlp, linear(x, self.mlp.weights[0]), self.dropout, key)
-        shape = raw.shape[0], self.components, self.outputs
-        each = self.components * self.outputs
-        logits, mean, log_std, rest = jnp.split(raw, np.cumsum([self.components, each, each]), axis=1)
-        std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std.reshape(shape) - LEAST_LOG_STD))
-        root = std[..., None] * jnp.eye(self.outputs)
-        if rest.shape[1]:
-            rows, columns = np.tril_indices(self.outputs, -1)
-            # off the diagonal in units of the row's own spread
-            root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
-        return NetworkOutput(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
+        return as_mixture(raw, self.components, self.outputs)
 
-    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]:
+    def loss(
+        self, x: Inputs, y: Float[Array, "n D"], weight: Float[Array, " n"], key: PRNGKeyArray, training: bool
+    ) -> Float[Array, ""]:
         """Minus the mean log density."""
-        return -log_density(self(x, key if training else None), y).mean()
+        return -jnp.average(log_density(self(x, key if training else None), y), weights=weight)
 
     def paced(self, updates: "MixtureNetwork") -> "MixtureNetwork":
         """The updates of a step, as they are."""
         return updates
 
 
+def as_mixture(raw: Float[Array, "n o"], components: int, outputs: int) -> NetworkOutput:
+    """The output of a network as so many components: log weights, means, log scales, and roots off their diagonals."""
+    shape, each = (raw.shape[0], components, outputs), components * outputs
+    logits, mean, log_std, rest = jnp.split(raw, np.cumsum([components, each, each]), axis=1)
+    std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std.reshape(shape) - LEAST_LOG_STD))
+    root = std[..., None] * jnp.eye(outputs, dtype=raw.dtype)
+    if rest.shape[1]:
+        rows, columns = np.tril_indices(outputs, -1)
+        # off the diagonal in units of the row's own spread
+        root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
+    return NetworkOutput(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
+
+
 def log_density(m: NetworkOutput, y: Float[Array, "n D"]) -> Float[Array, " n"]:
     """log p(y_n|x_n)."""
     gap = (y[:, None] - m.mean)[..., None]
-    scaled = jax.scipy.linalg.solve_triangular(m.root, gap, lower=True)[..., 0]
+    one = y.shape[1] == 1  # for which there is nothing to solve
+    scaled = (gap / m.root if one else jax.scipy.linalg.solve_triangular(m.root, gap, lower=True))[..., 0]
     log_det = jnp.log(jnp.diagonal(m.root, axis1=2, axis2=3)).sum(2)
     return jax.nn.logsumexp(m.log_weight - log_det - 0.5 * ((scaled**2).sum(2) + y.shape[1] * LOG_2PI), axis=1)
+
+
+def first_bias(z: Float[np.ndarray, "n D"], components: int, full: bool) -> Float[np.ndarray, " o"]:
+    """What a network says before it has learnt, the same everywhere: a component at each cluster of y."""
+    from sklearn.cluster import KMeans  # much memory that prediction does not need
+
+    outputs = z.shape[1]
+    clusters = min(components, len(np.unique(z, axis=0)))
+    with threadpool_limits(1, user_api="openmp"):
+        centres = KMeans(clusters, n_init=1, random_state=0).fit(z).cluster_centers_
+    log_std = np.full(components * outputs, -np.log(components) / outputs)
+    off = components * outputs * (outputs - 1) // 2 if full else 0
+    return np.concatenate([np.zeros(components), np.resize(centres, log_std.shape), log_std, np.zeros(off)])
 
 
 @compiled
@@ -222,7 +242,7 @@ class MDN(DensityEstimator):
             self.network_, self.n_epochs_, self.best_params_ = train_best(
                 lambda dropout: self._first_network(key, x, z, dropout),
                 key,
-                (x, z),
+                Rows(x, z, np.ones(len(z))),
                 np.random.default_rng(seed),
                 dropout=self.dropout,
                 learning_rate=self.learning_rate,
@@ -239,19 +259,11 @@ class MDN(DensityEstimator):
         self, key: PRNGKeyArray, x: Inputs, z: Float[np.ndarray, "n D"], dropout: float = 0.0
     ) -> MixtureNetwork:
         """A network that says nearly the same mixture everywhere: a component at each cluster of y."""
-        from sklearn.cluster import KMeans  # much memory that prediction does not need
-
         count, outputs = self.n_components, z.shape[1]
         sizes = [self.features_.width, *self.hidden, count * outputs]
         require_memory(f"hidden={self.hidden} with n_components={count}", [*pairwise(sizes)] * 4)
-        off = outputs * (outputs - 1) // 2 if self.covariance == "full" else 0
-        network = MLP.create(key, (self.features_.width, *self.hidden, count * (1 + 2 * outputs + off)), last_scale=0.1)
-        clusters = min(count, len(np.unique(z, axis=0)))
-        with threadpool_limits(1, user_api="openmp"):
-            centres = KMeans(clusters, n_init=1, random_state=0).fit(z).cluster_centers_
-        centres = np.resize(centres, (count, outputs))
-        log_std = np.full(count * outputs, -np.log(max(count, 1)) / outputs)
-        bias = np.concatenate([np.zeros(count), centres.ravel(), log_std, np.zeros(count * off)])
+        bias = first_bias(z, count, full=self.covariance == "full")
+        network = MLP.create(key, (self.features_.width, *self.hidden, len(bias)), last_scale=0.1)
         mlp = MLP(network.weights, (*network.biases[:-1], jnp.asarray(bias)))
         return MixtureNetwork(mlp, count, outputs, float(dropout))
 

@@ -1,6 +1,7 @@
 """Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any.
 
-Dropout and learning rate, where they are not given, are the best of the paper's grid on held-out rows.
+Dropout and learning rate, where they are not given, are the best of the paper's grid on held-out rows. Rows and steps
+are padded to few sizes, so that one program serves many numbers of rows.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..inference.schedule import Minibatches
 from ..model.inputs import Inputs
 from ..model.networks import MLP
-from ..runtime.blocks import by_blocks
+from ..runtime.blocks import by_blocks, padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
+from .base import Rows
 
 DROPOUTS, RATES = (0.2, 0.1, 0.01, 0.0), (0.01, 0.001, 0.0001)
 """The paper's grid."""
@@ -29,15 +31,20 @@ ROWS_AT_ONCE = 2**12
 STEPS_TOGETHER = 20
 """How many steps are taken before the held-out rows are looked at, at least: small data have short epochs."""
 
+FALL = 0.2
+"""What a learning rate that falls is multiplied by."""
+
 
 @runtime_checkable
 class Network(Protocol):
-    """A module with a loss: the mean over rows, with fresh noise from the key; `training` where dropout is on.
+    """A module with a loss: the weighted mean over rows, with fresh noise from the key; `training` where dropout is on.
 
     `paced` has its say about the updates of a step: what has to go far may be moved faster.
     """
 
-    def loss(self, x: Inputs, y: Float[Array, "n D"], key: PRNGKeyArray, training: bool) -> Float[Array, ""]: ...
+    def loss(
+        self, x: Inputs, y: Float[Array, "n D"], weight: Float[Array, " n"], key: PRNGKeyArray, training: bool
+    ) -> Float[Array, ""]: ...
 
     def paced(self, updates: Any) -> Any: ...
 
@@ -76,7 +83,7 @@ def check_grid(dropout: float | None, learning_rate: float | None) -> None:
 def train_best(
     first: Callable[[float], N],
     key: PRNGKeyArray,
-    rows: tuple[Inputs, Float[np.ndarray, "n D"]],
+    rows: Rows,
     rng: np.random.Generator,
     *,
     dropout: float | None,
@@ -95,16 +102,14 @@ def train_best(
     dropouts = DROPOUTS if dropout is None else (dropout,)
     rates = RATES if learning_rate is None else (learning_rate,)
     hold = early_stopping or len(dropouts) * len(rates) > 1
-    x, y = rows
-    kept, held = split_rows(rng, len(y), validation_fraction if hold else 0.0)
-    data, unseen = ((x.take(some), y[some]) for some in (kept, held))
+    kept, held = split_rows(rng, rows.n_rows, validation_fraction if hold else 0.0)
     best: tuple[float, N, int, dict[str, float]] | None = None
     for share, rate in product(dropouts, rates):
         network, epochs, score = train_network(
             first(share),
             key,
-            data,
-            unseen,
+            rows.take(kept),
+            rows.take(held),
             learning_rate=rate,
             weight_decay=weight_decay,
             batch_size=batch_size,
@@ -120,36 +125,43 @@ def train_best(
 def train_network(
     network: N,
     key: PRNGKeyArray,
-    data: tuple[Inputs, Float[np.ndarray, "n D"]],
-    held: tuple[Inputs, Float[np.ndarray, "h D"]],
+    data: Rows,
+    held: Rows,
     *,
     learning_rate: float,
     weight_decay: float,
     batch_size: int,
     max_epochs: int,
     patience: int,
+    falls: int = 0,
 ) -> tuple[N, int, float]:
-    """The trained network as NumPy arrays, the epochs it took, and its score: minus the loss of the held-out rows."""
-    rows = data[0].n_rows
-    size = min(batch_size, rows)
-    each = rows // size
-    batches = Minibatches(key, rows, size)
-    rates = jnp.asarray([learning_rate, weight_decay])
+    """The trained network as NumPy arrays, the epochs it took, and its score: minus the loss of the held-out rows.
+
+    Where the score has not risen for `patience` epochs, training goes on from the best network with a smaller rate, and
+    half the patience; after so many `falls` it ends.
+    """
+    size = min(batch_size, data.n_rows)
+    each = data.n_rows // size
+    batches = Minibatches(key, data.n_rows, size)
     adam = optax.adamw(learning_rate).init(network)
-    known, unseen = (on_device(part) for part in (data, held))
-    best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
+    known, unseen = (on_device(tuple(rows)) for rows in (padded(data, rung(data.n_rows)), held))
+    best, best_score, best_epoch, epoch, since = (network, adam), -np.inf, 0, 0, 0
     while epoch < max_epochs:
         together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
-        index = on_device(batches(epoch * each, each * together))
-        network, adam, score = _steps(network, jax.random.fold_in(key, epoch), adam, known, index, unseen, rates)
+        index = batches(epoch * each, each * together)
+        steps = padded(index, rung(len(index))), np.int32(len(index)), np.array([learning_rate, weight_decay])
+        network, adam, score = _steps(network, jax.random.fold_in(key, epoch), adam, known, unseen, *on_device(steps))
         epoch += together
-        if not held[0].n_rows:
-            best, best_epoch = network, epoch
+        if not held.n_rows:
+            best, best_epoch = (network, adam), epoch
         elif float(score) > best_score:
-            best, best_score, best_epoch = network, float(score), epoch
-        elif epoch - best_epoch >= patience:
-            break
-    return jax.tree.map(np.asarray, best), best_epoch, best_score
+            best, best_score, best_epoch, since = (network, adam), float(score), epoch, epoch
+        elif epoch - since >= patience:
+            if not falls:
+                break
+            falls, since, patience, learning_rate = falls - 1, epoch, -(-patience // 2), FALL * learning_rate
+            network, adam = best
+    return jax.tree.map(np.asarray, best[0]), best_epoch, best_score
 
 
 def evaluated(network: Any, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
@@ -164,22 +176,22 @@ def _steps(
     network: N,
     key: PRNGKeyArray,
     adam: optax.OptState,
-    data: tuple[Inputs, Float[Array, "n D"]],
+    data: tuple[Inputs, Float[Array, "n D"], Float[Array, " n"]],
+    held: tuple[Inputs, Float[Array, "h D"], Float[Array, " h"]],
     rows: Int[Array, "t b"],
-    held: tuple[Inputs, Float[Array, "h D"]],
+    count: Int[Array, ""],
     rates: Float[Array, "2"],
 ) -> tuple[N, optax.OptState, Float[Array, ""]]:
-    """Some steps, and minus the loss of the held-out rows."""
+    """So many steps, and minus the loss of the held-out rows."""
     optimiser = optax.adamw(rates[0], weight_decay=rates[1])
-    x, y = data
+    x, y, weight = data
 
-    def body(carry: tuple[N, optax.OptState], step: tuple[Array, Array]) -> tuple[tuple[N, optax.OptState], None]:
+    def step(number: Int[Array, ""], carry: tuple[N, optax.OptState]) -> tuple[N, optax.OptState]:
         network, state = carry
-        index, number = step
-        noise = jax.random.fold_in(key, number)
-        gradient = jax.grad(lambda n: n.loss(x.take(index), y[index], noise, True))(network)
+        index, noise = rows[number], jax.random.fold_in(key, number)
+        gradient = jax.grad(lambda n: n.loss(x.take(index), y[index], weight[index], noise, True))(network)
         updates, state = optimiser.update(gradient, state, network)
-        return (optax.apply_updates(network, network.paced(updates)), state), None
+        return optax.apply_updates(network, network.paced(updates)), state
 
-    (network, adam), _ = jax.lax.scan(body, (network, adam), (rows, jnp.arange(rows.shape[0])))
+    network, adam = jax.lax.fori_loop(0, count, step, (network, adam))
     return network, adam, -network.loss(*held, jax.random.key(0), False)

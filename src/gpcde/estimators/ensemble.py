@@ -1,0 +1,165 @@
+"""An ensemble of mixture networks: what features of many inputs tell, where rows are many.
+
+    p(y|x) = 1/E sum_e sum_k π_ek(x) N(y | μ_ek(x), Σ_ek(x)),     each e a network of its own, from other first weights
+
+Each learns from all rows but those held out; these say, of the densities' mean, when to make the steps smaller, and
+when to end. In float32: no statistic is made of it.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..density.components import Components
+from ..model.inputs import Inputs, linear
+from ..model.networks import MLP
+from ..runtime.blocks import padded, rung
+from ..runtime.compilation import compiled
+from ..runtime.files import Stored, check_positive
+from ..runtime.precision import scope
+from .base import Rows
+from .mdn import NetworkOutput, as_mixture, first_bias, log_density
+from .network_training import evaluated, split_rows, train_network
+
+NETWORKS, COMPONENTS, HIDDEN = 8, 5, (50, 50, 50)
+
+HELD, RATE, DECAY, FALLS = 0.1, 3e-3, 0.01, 2
+"""The share of the rows held out, AdamW's first rate and weight decay, and how often the rate falls."""
+
+PATIENCE, MOST_STEPS = 500, 10_000
+"""How many steps may bring nothing before the rate falls at first, and how many there are at most."""
+
+BATCHES, LEAST_BATCH, MOST_BATCH = 16, 32, 256
+"""How many batches a pass takes, nearly, and the least and the most rows of one."""
+
+
+class Ensemble(Stored):
+    """Mixture networks of one shape, their arrays stacked; silu between the layers.
+
+    Parameters
+    ----------
+    weights, biases : tuple of arrays
+        Of each layer, a network a row.
+    n_components : int
+        Of each network.
+    outputs : int
+        D.
+    """
+
+    weights: tuple[Float[Array | np.ndarray, "e _ _"], ...]
+    biases: tuple[Float[Array | np.ndarray, "e _"], ...]
+    n_components: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    def check_values(self) -> None:
+        super().check_values()
+        check_positive(self, "n_components", "outputs")
+        ends, widths = [w.shape[1:] for w in self.weights], [b.shape[1] for b in self.biases]
+        off = self.outputs * (self.outputs - 1) // 2
+        fits = len(ends) > 1 and [end for _, end in ends] == widths and [begin for begin, _ in ends[1:]] == widths[:-1]
+        if not fits or widths[-1] != self.n_components * (1 + 2 * self.outputs + off):
+            raise ValueError(f"the layers of an ensemble do not fit each other: weights {ends}, biases {widths}")
+
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where it is not one of such inputs and of so many outputs."""
+        known = x.codes.max(initial=-1) + 1
+        if self.outputs != outputs or self.weights[0].shape[1] != x.dense.shape[1] + known:
+            raise ValueError("its columns and outputs do not fit its networks")
+
+    @classmethod
+    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Ensemble":
+        """Trained on these rows, those of no weight apart."""
+        rows = rows.take(np.flatnonzero(rows.weight > 0))
+        kept, held = (rows.take(some) for some in split_rows(np.random.default_rng(seed), rows.n_rows, HELD))
+        size = 1 << int(np.clip(kept.n_rows // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
+        each = max(kept.n_rows // size, 1)
+        unseen = padded(held, rung(held.n_rows))
+        unseen.weight[held.n_rows :] = 0
+        with scope():
+            key = jax.random.key(seed)
+            return train_network(
+                cls._first(key, rows, levels),
+                key,
+                kept,
+                unseen,
+                learning_rate=RATE,
+                weight_decay=DECAY,
+                batch_size=size,
+                max_epochs=-(-MOST_STEPS // each),
+                patience=-(-PATIENCE // each),
+                falls=FALLS,
+            )[0]
+
+    @classmethod
+    def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
+        """Networks that all say nearly the same mixture everywhere."""
+        bias = first_bias(rows.z, COMPONENTS, full=True)
+        sizes = rows.x.dense.shape[1] + sum(levels), *HIDDEN, len(bias)
+        made = [MLP.create(jax.random.fold_in(key, i), sizes, last_scale=0.1) for i in range(NETWORKS)]
+        weights, biases = jax.tree.map(
+            lambda *same: jnp.stack(same).astype(jnp.float32),
+            *((one.weights, (*one.biases[:-1], jnp.asarray(bias))) for one in made),
+        )
+        return cls(weights, biases, COMPONENTS, rows.z.shape[1])
+
+    def _each(self, x: Inputs) -> NetworkOutput:
+        """What each network says."""
+        h = jax.vmap(lambda weight: linear(x, weight))(self.weights[0]) + self.biases[0][:, None]
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            h = jax.nn.silu(h) @ weight + bias[:, None]
+        return jax.vmap(lambda raw: as_mixture(raw, self.n_components, self.outputs))(h)
+
+    def __call__(self, x: Inputs) -> NetworkOutput:
+        """What all say together: the components of all."""
+        log_weight, *rest = self._each(x)
+        joined = (jnp.moveaxis(a, 0, 1) for a in (log_weight - jnp.log(1.0 * len(log_weight)), *rest))
+        return NetworkOutput(*(a.reshape(len(a), -1, *a.shape[3:]) for a in joined))
+
+    def loss(
+        self, x: Inputs, y: Float[Array, "n D"], weight: Float[Array, " n"], key: PRNGKeyArray, training: bool
+    ) -> Float[Array, ""]:
+        """Minus the mean log density: in training the sum of each network's own, else that of their mixture."""
+        y = y.astype(self.biases[0].dtype)
+        logs = jax.vmap(lambda m: log_density(m, y))(self._each(x)).sum(0) if training else log_density(self(x), y)
+        return -jnp.average(logs, weights=weight)
+
+    def paced(self, updates: "Ensemble") -> "Ensemble":
+        """The updates of a step, as they are."""
+        return updates
+
+    def components(self, x: Inputs) -> Components:
+        """The mixture at each x."""
+        log_weight, mean, root = evaluated(self._widened(), _outputs, x)
+        if self.outputs == 1:
+            return Components(log_weight, mean, root[..., 0] ** 2)
+        return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """log p(z_n|x_n)."""
+        return evaluated(self._widened(), _log_densities, x, z)
+
+    def _widened(self) -> "Ensemble":
+        """The same networks in float64, as answers are."""
+        return jax.tree.map(lambda a: np.asarray(a, float), self)
+
+    def ready(self) -> "Ensemble":
+        """Itself: nothing is computed beforehand."""
+        return self
+
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """As it is: how far its networks differ is in the mixture."""
+        return self.components
+
+
+@compiled
+def _outputs(ensemble: Ensemble, x: Inputs) -> NetworkOutput:
+    return ensemble(x)
+
+
+@compiled
+def _log_densities(ensemble: Ensemble, x: Inputs, z: Float[Array, "n D"]) -> Float[Array, " n"]:
+    return log_density(ensemble(x), z)

@@ -1,0 +1,133 @@
+"""An ensemble of mixture networks: its density by hand, and what held-out rows decide of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import expit, log_softmax, logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from gpcde.estimators import ensemble
+from gpcde.estimators.base import Rows
+from gpcde.estimators.companions import ENOUGH_FOR_NETWORKS, Ensemble, candidates
+from gpcde.estimators.mdn import LEAST_LOG_STD
+from gpcde.estimators.network_training import train_network
+from gpcde.model import make_inputs
+
+K = 3
+
+
+def law(n: int, seed: int) -> tuple[Rows, np.ndarray]:
+    """Two branches, x and -x, and the log density of the rows."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.5, 1.5, n)
+    z = rng.choice([-1.0, 1.0], n) * x + 0.2 * rng.normal(size=n)
+    truth = logsumexp([norm.logpdf(z, x, 0.2), norm.logpdf(z, -x, 0.2)], axis=0) - np.log(2)
+    return Rows(make_inputs(x[:, None]), z[:, None], np.ones(n)), truth
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Fewer and smaller networks."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"NETWORKS": 3, "HIDDEN": (16, 16), "MOST_STEPS": 1_500}.items():
+            patch.setattr(ensemble, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained() -> Ensemble:
+    return Ensemble.of(law(400, 0)[0], (), seed=0)
+
+
+def some(outputs: int, networks: int = 2) -> Ensemble:
+    """All numbers of order one."""
+    rng = np.random.default_rng(0)
+    widths = 2, 4, K * (1 + 2 * outputs + outputs * (outputs - 1) // 2)
+    weights = tuple(rng.normal(size=(networks, a, b)) for a, b in ((2, 4), (4, widths[2])))
+    return Ensemble(weights, tuple(rng.normal(size=(networks, b)) for b in widths[1:]), K, outputs)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_its_density_is_the_mean_of_those_of_its_networks(outputs: int) -> None:
+    """Each a sum of normals, whose weights, means and Cholesky factors are read from its output by hand."""
+    made, rng = some(outputs), np.random.default_rng(1)
+    x, z = rng.normal(size=(5, 2)), rng.normal(size=(5, outputs))
+    densities = np.zeros((2, 5))
+    for e in range(2):
+        hidden = x @ made.weights[0][e] + made.biases[0][e]
+        raw = (hidden * expit(hidden)) @ made.weights[1][e] + made.biases[1][e]
+        for n, row in enumerate(raw):
+            means, logs = row[K : K + 2 * K * outputs].reshape(2, K, outputs)
+            std, below = np.exp(LEAST_LOG_STD + np.log1p(np.exp(logs - LEAST_LOG_STD))), row[K + 2 * K * outputs :]
+            for k, weight in enumerate(np.exp(log_softmax(row[:K]))):
+                root = np.diag(std[k])
+                if outputs == 2:
+                    root[1, 0] = below[k] * std[k, 1]
+                densities[e, n] += weight * multivariate_normal.pdf(z[n], means[k], root @ root.T)
+    expected = np.log(densities.mean(0))
+    np.testing.assert_allclose(made.log_density(make_inputs(x), z), expected, rtol=1e-9)
+    components = made.components(make_inputs(x)).log_pdf(z[:, None])[:, 0]
+    np.testing.assert_allclose(components, expected, rtol=1e-9)
+
+
+def test_it_comes_close_to_the_truth(trained: Ensemble) -> None:
+    new, truth = law(1000, 1)
+    assert np.mean(truth - trained.log_density(new.x, new.z)) < 0.1
+
+
+def test_its_mixture_is_better_than_its_networks_are_on_average(trained: Ensemble) -> None:
+    """By Jensen's inequality, at every row."""
+    new, _ = law(200, 1)
+    alone = [
+        replace(trained, weights=tuple(w[[e]] for w in trained.weights), biases=tuple(b[[e]] for b in trained.biases))
+        for e in range(len(trained.weights[0]))
+    ]
+    mean = np.mean([one.log_density(new.x, new.z) for one in alone], axis=0)
+    assert (trained.log_density(new.x, new.z) > mean).all()
+
+
+def test_rows_of_no_weight_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
+    rows, _ = law(60, 0)
+    more = Rows(
+        *(jax.tree.map(lambda a, b: np.concatenate([a, b]), *pair) for pair in zip(rows, law(9, 2)[0], strict=True))
+    )
+    more.weight[60:] = 0
+    one, two = (Ensemble.of(each, (), seed=3) for each in (rows, more))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+
+
+def test_steps_that_become_smaller_only_gain() -> None:
+    """Training goes on from the best network, so that its score is never lost, and here rises."""
+    rows, _ = law(80, 0)
+    held, _ = law(40, 1)
+    first = Ensemble._first(jax.random.key(0), rows, ())
+
+    def score(falls: int) -> float:
+        settings = {"learning_rate": 0.05, "weight_decay": 0.0, "batch_size": 32, "max_epochs": 400, "patience": 3}
+        network, _, reached = train_network(first, jax.random.key(0), rows, held, falls=falls, **settings)  # type: ignore[arg-type]
+        np.testing.assert_allclose(network.log_density(held.x, held.z).mean(), reached, rtol=1e-4)
+        return reached
+
+    assert score(2) > score(0)
+
+
+def test_it_is_thought_of_where_rows_are_many_enough() -> None:
+    for n, more in ((ENOUGH_FOR_NETWORKS - 1, 0), (ENOUGH_FOR_NETWORKS, 1)):
+        assert len(candidates(law(n, 0)[0], lambda: None, (), 0)) == 3 + more  # type: ignore[arg-type, return-value]
+
+
+def test_layers_that_do_not_fit_are_refused() -> None:
+    made = some(1)
+    made.check_values()
+    with pytest.raises(ValueError, match="do not fit each other"):
+        replace(made, n_components=K + 1).check_values()
+    with pytest.raises(ValueError, match="do not fit each other"):
+        replace(made, weights=made.weights[::-1]).check_values()
+    made.check_fits(make_inputs(np.zeros((1, 2))), 1)
+    for columns, outputs in ((3, 1), (2, 2)):
+        with pytest.raises(ValueError, match="do not fit its networks"):
+            made.check_fits(make_inputs(np.zeros((1, columns))), outputs)
