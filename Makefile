@@ -46,7 +46,7 @@ wheel: $(VENV)/.release
 benchmark: $(VENV)/.demo
 	for w in a b c d; do $(BIN)/python benchmarks/step.py --workload $$w --repeats 5 --steps 20; done
 
-# the paper's experiments: PRESET is quick (two minutes), standard (two and a half hours) or paper (days)
+# the paper's experiments: PRESET is quick (two minutes), standard (three hours) or paper (days)
 PRESET ?= quick
 reproduce: $(VENV)/.reproduce
 	$(BIN)/gpcde reproduce all --preset $(PRESET) --jobs 2

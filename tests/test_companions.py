@@ -183,7 +183,8 @@ def test_categories_and_outputs_together_have_companions_too(
     model = GPCDE(inference="none", **settings, **SETTINGS).fit(X, y)
     shares, others = members(model)
     monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
-    networks = Ensemble.of(Rows(*model._standard_rows(X, y), np.ones(len(y))), model.features_.levels, 0)
+    x, z = model._standard_rows(X, y)
+    networks = Ensemble.of(Rows(x, z, np.ones(len(z))), model.features_.levels, 0)
     assert others
     model.companions_ = Companions(np.append(0.7 * shares, 0.3), (*others, networks))
     quick = model.predict_density(X).log_pdf(y)

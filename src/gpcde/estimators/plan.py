@@ -151,7 +151,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     if params["input_map"] != "auto":
         return plan._replace(other=dataclasses.replace(design, inducing=inducing, trend="linear"))
     # one surface of w for all x, which but moves the latents: places that stay where they are
-    moved = {"trend": "none", "input_map": "warp", "input_dim": 0, "feature_precision": FIRM}
+    moved: dict[str, Any] = {"trend": "none", "input_map": "warp", "input_dim": 0, "feature_precision": FIRM}
     return plan._replace(other=dataclasses.replace(design, inducing=inducing, **moved))
 
 
