@@ -1,10 +1,12 @@
 """The models and data sets of the UCI experiment."""
 
-LINEAR, GP, NETWORK, CHOSEN, AMORTISED, OPTIMAL, DEFAULT = MODELS = (
+LINEAR, GP, NETWORK, CHOSEN, MIXTURE, MIXTURE_CHOSEN, AMORTISED, OPTIMAL, DEFAULT = MODELS = (
     "Linear",
     "GP",
     "CVAE",
     "CVAE, grid",
+    "MDN",
+    "MDN, grid",
     "GP-CDE amortised",
     "GP-CDE optimal",
     "GPCDE()",
