@@ -47,6 +47,7 @@ from ...runtime.precision import scope
 from ..lines import mean_error, picture
 from ..names.natgrad import ANALYTIC, CONVERGED, MODELS, NATURAL, PLAIN, STARTS, WHITENED, setting
 from ..units import Tell, Unit
+from .images import mixture_log_density
 from .training import Schedule, noise_variance, train_design
 
 GAMMAS = {ANALYTIC: 1.0, NATURAL: 0.1, WHITENED: 0.1, PLAIN: 0.1}
@@ -108,7 +109,7 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         state, records = train_design(unit.seed, x, train, design, schedule, tell, checkpoint, first)
         curve = [(r.step, r.bound) for r in records]
     predictor = Predictor.create(state.model, state.posterior, Nodes.for_model(state.model, line=401, grid=65))
-    mean, error = mean_error(predictor.log_density(make_inputs(rows=len(test)), test) / pixels)
+    mean, error = mean_error(mixture_log_density(predictor.components(make_inputs(rows=1)), test) / pixels)
     about = {
         "log_likelihood": mean,
         "error": error,
