@@ -360,10 +360,9 @@ def test_two_levels_answer_as_the_joint_gaussian_of_all_drawings_of_a_class() ->
 def test_an_image_moved_to_the_middle_and_back_is_itself() -> None:
     rng = np.random.default_rng(0)
     side = 7
-    images = np.zeros((5, side, side))
+    images = np.zeros((5, side * side))
     for i, (row, column) in enumerate([(0, 0), (6, 2), (3, 3), (1, 6)]):
-        images[i, row, column] = 1.0
-    images = images.reshape(5, -1)
+        images[i, side * row + column] = 1.0
     places = centres(images, side)
     assert places.tolist() == [[-3, -3], [3, -1], [0, 0], [-2, 3], [0, 0]]  # the last has no ink
     middle = moved(images, -places, side)

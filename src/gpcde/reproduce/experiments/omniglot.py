@@ -76,7 +76,7 @@ LEVEL_SETTINGS = {"rank": 30, "ridge": 1e-3}
 def units(preset: str) -> list[Unit]:
     """The units of "quick", "standard" or "paper"."""
     settings = {"quick": QUICK, "standard": FEWER, "paper": SETTINGS}[preset]
-    cost = {"quick": 30, "standard": 1200, "paper": 9000}[preset]
+    cost = {"quick": 30, "standard": 900, "paper": 6000}[preset]
     known = {name: settings[name] for name in ("shots", "test")}
     told = known | {name: settings[name] for name in ("episodes",)}
     others = [
