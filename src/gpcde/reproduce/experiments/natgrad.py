@@ -59,7 +59,7 @@ CHUNK = 50
 """Steps between two points of a curve."""
 
 SETTLED: dict[str, Any] = {"images": 100, "steps": 10_000, "rate": 0.02, "last_rate": 0.0005, "gamma": 1.0, "test": 0}
-OTHERS = [(m, d, scale) for m in (20, 50) for d in (1, 2) for scale in (1.0, 0.3)]
+OTHERS = [*((m, d, scale) for m in (20, 50) for d in (1, 2) for scale in (1.0, 0.3)), (50, 3, 0.3)]
 """Inducing inputs, latents, and the lengthscale to start from, each trained until nothing changes any more."""
 
 
@@ -108,7 +108,8 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
         schedule = Schedule(settings["steps"], len(train), rates, (settings["gamma"], settings["gamma"]))
         state, records = train_design(unit.seed, x, train, design, schedule, tell, checkpoint, first)
         curve = [(r.step, r.bound) for r in records]
-    predictor = Predictor.create(state.model, state.posterior, Nodes.for_model(state.model, line=401, grid=65))
+    nodes = Nodes.for_model(state.model, line=401, grid=65, cloud=2**15 if design.latent_dim > 2 else None)
+    predictor = Predictor.create(state.model, state.posterior, nodes)
     mean, error = mean_error(mixture_log_density(predictor.components(make_inputs(rows=1)), test) / pixels)
     about = {
         "log_likelihood": mean,
