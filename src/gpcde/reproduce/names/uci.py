@@ -12,6 +12,12 @@ LINEAR, GP, NETWORK, CHOSEN, MIXTURE, MIXTURE_CHOSEN, AMORTISED, OPTIMAL, DEFAUL
     "GPCDE()",
 )
 
+GRIDS = (CHOSEN, MIXTURE_CHOSEN)
+"""The networks with the paper's grid of dropouts and rates."""
+
+BESIDE = (*GRIDS, MIXTURE)
+"""Models of the table of networks, which may be of fewer splits than the others."""
+
 ROWS = {
     "boston": 455,
     "concrete": 927,

@@ -5,9 +5,11 @@ from typing import Any
 from ....datasets import UCI
 from ...names.uci import (
     AMORTISED,
+    BESIDE,
     CHOSEN,
     DEFAULT,
     GP,
+    GRIDS,
     LINEAR,
     MIXTURE,
     MIXTURE_CHOSEN,
@@ -21,8 +23,8 @@ from ...units import Unit
 SMALL = ("boston", "concrete", "energy", "winered", "yacht")
 """The sets of up to 1,600 rows."""
 
-GRIDS, GRID_SPLITS = (CHOSEN, MIXTURE_CHOSEN), 3
-"""The networks with the paper's grid of dropouts and rates, and on how many splits of the small sets they are tried."""
+FEW_SPLITS = 3
+"""On how many splits of the small sets the networks beside the table are tried."""
 
 WITHOUT_DENSITY = ("naval", "winered", "winewhite")
 """Sets whose y takes 51, 6 and 7 values: noise that may narrow as it likes puts spikes on them, as high as it dares."""
@@ -44,11 +46,11 @@ def units(preset: str) -> list[Unit]:
 
 
 def _splits(preset: str, data: str, model: str) -> int:
-    """How many of the published splits: grids take twelve times as long, and a network of the table is enough."""
+    """How many of the published splits: grids take twelve times as long."""
     if preset == "paper":
         return 5 if data == "protein" else 20
-    if model in GRIDS or model == MIXTURE:
-        return GRID_SPLITS if data in SMALL else 0
+    if model in BESIDE:
+        return FEW_SPLITS if data in SMALL else 0
     return 20 if data in SMALL else 5
 
 
