@@ -78,7 +78,7 @@ def units(preset: str) -> list[Unit]:
     settings = {"quick": QUICK, "standard": FEWER, "paper": SETTINGS}[preset]
     cost = {"quick": 30, "standard": 900, "paper": 6000}[preset]
     known = {name: settings[name] for name in ("shots", "test")}
-    told = known | {name: settings[name] for name in ("episodes",)}
+    told = known | {"episodes": settings["episodes"]}
     others = [
         Unit("omniglot", name + (CENTRED if centred else ""), "omniglot", 0, 0, own | {"centred": centred}, 20)
         for name, own in {
