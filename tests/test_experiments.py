@@ -39,8 +39,11 @@ from gpcde.reproduce.experiments.images import (
     principal_log_density,
     samples,
 )
-from gpcde.reproduce.experiments.mnist import CLASSES, few_of_each
+from gpcde.reproduce.experiments.levels import Levels
+from gpcde.reproduce.experiments.mnist import CLASSES, SETS, few_of_each
+from gpcde.reproduce.experiments.mnist import units as mnist_units
 from gpcde.reproduce.experiments.omniglot import few_shot
+from gpcde.reproduce.experiments.places import centres, log_probabilities, moved
 from gpcde.reproduce.experiments.taxi import fits
 from gpcde.reproduce.experiments.taxi.settings import units as taxi_units
 from gpcde.reproduce.experiments.taxi.trips import farthest_points, load_trips
@@ -49,7 +52,9 @@ from gpcde.reproduce.experiments.uci import scoring
 from gpcde.reproduce.experiments.uci.settings import FLAT
 from gpcde.reproduce.experiments.uci.training import bound, standardised, trained
 from gpcde.reproduce.lines import append_line, read_lines
+from gpcde.reproduce.names.mnist import GP_MIXED
 from gpcde.reproduce.names.uci import GP, LINEAR, OPTIMAL
+from gpcde.reproduce.reports.mnist import _over_sets
 from gpcde.reproduce.units import Unit
 
 RESULTS = Path(__file__).parent.parent / "results" / "standard"
@@ -148,7 +153,7 @@ def test_the_quick_preset_makes_tables_and_figures(
     for unit in quick_units(name):
         metrics = work(unit._replace(settings=smaller(unit.settings)), nothing, tmp_path / "checkpoint")
         (tmp_path / "checkpoint").unlink(missing_ok=True)
-        append_line(out / f"{name}.jsonl", unit.line(metrics, 1.0))
+        append_line(out / f"{name}.jsonl", unit.line(metrics, 1.0, 1.0))
     monkeypatch.setenv("GPCDE_DATA_DIR", str(tmp_path / "none"))  # from the lines alone
     assert cli.main(["reproduce", name, "--preset", "quick", "--report", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{out / name}.md\n"
@@ -321,6 +326,82 @@ def test_the_likelihood_of_an_image_is_that_of_the_dense_mixture(kind: str) -> N
     expected = logsumexp(log_weight[:, None] + each, axis=0)
     np.testing.assert_allclose(mixture_log_density(mixture, y), expected, rtol=1e-9)
     np.testing.assert_allclose(mixture.log_pdf(y[None])[0], expected, rtol=1e-9)
+
+
+def test_two_levels_answer_as_the_joint_gaussian_of_all_drawings_of_a_class() -> None:
+    """p(y|known) = p(known, y) / p(known), of the Gaussian whose drawings of a class share its mean."""
+    rng = np.random.default_rng(0)
+    pixels, ridge = 3, 0.05
+    labels = np.repeat(np.arange(300), 6)
+    images = (
+        2
+        + rng.normal(size=(300, pixels)).repeat(6, 0) * [2.0, 1.0, 0.3]
+        + rng.normal(size=(1800, pixels)) @ (np.eye(pixels) + 0.3)
+    )
+    levels = Levels.fitted(images, labels, pixels, ridge)
+    back = np.linalg.inv(levels.turn)
+    within, between = back @ back.T, back @ np.diag(levels.between) @ back.T
+    np.testing.assert_allclose(
+        within, (np.eye(pixels) + 0.3) @ (np.eye(pixels) + 0.3) + ridge * np.eye(pixels), atol=0.2
+    )
+    np.testing.assert_allclose(between, np.diag([4.0, 1.0, 0.09]), atol=0.5)
+
+    def joint(rows: np.ndarray) -> float:
+        cov = np.kron(np.ones((len(rows), len(rows))), between) + np.kron(np.eye(len(rows)), within)
+        return multivariate_normal.logpdf(rows.ravel(), np.tile(levels.mean, len(rows)), cov)
+
+    for shots in (0, 1, 4):
+        known, y = images[:shots], images[100:103]
+        expected = [joint(np.concatenate([known, one[None]])) - (joint(known) if shots else 0) for one in y]
+        np.testing.assert_allclose(levels.log_density(known, y), expected, rtol=1e-8)
+    assert (Levels.fitted(images, labels, 1, ridge).between > 0).sum() == 1
+
+
+def test_an_image_moved_to_the_middle_and_back_is_itself() -> None:
+    rng = np.random.default_rng(0)
+    side = 7
+    images = np.zeros((5, side * side))
+    for i, (row, column) in enumerate([(0, 0), (6, 2), (3, 3), (1, 6)]):
+        images[i, side * row + column] = 1.0
+    places = centres(images, side)
+    assert places.tolist() == [[-3, -3], [3, -1], [0, 0], [-2, 3], [0, 0]]  # the last has no ink
+    middle = moved(images, -places, side)
+    assert middle[:4].argmax(1).tolist() == [24] * 4
+    np.testing.assert_array_equal(moved(middle, places, side), images)
+    one = rng.uniform(size=(1, side * side))
+    by_hand = np.roll(one.reshape(side, side), (2, -1), (0, 1)).ravel()
+    np.testing.assert_array_equal(moved(one, np.array([[2, -1]]), side)[0], by_hand)
+
+
+def test_the_probabilities_of_places_are_those_seen_and_sum_to_one() -> None:
+    side = 5
+    known = np.array([[0, 0]] * 6 + [[1, -2]] * 3)
+    everywhere = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"), -1).reshape(-1, 2) - 2
+    log = log_probabilities(known, everywhere, side)
+    assert np.exp(log).sum() == pytest.approx(1)
+    assert np.exp(log_probabilities(known, known[[0, -1]], side)) == pytest.approx(
+        [(6 + 1 / 25) / 10, (3 + 1 / 25) / 10]
+    )
+
+
+def test_errors_over_training_sets_join_those_over_test_images() -> None:
+    """Several sets share their test images, of which the mean over sets is as uncertain as one alone."""
+
+    def line(split: int, test: float) -> dict[str, Any]:
+        metrics = {"test": test, "test_error": 0.4, "train": 2.0 * test}
+        return Unit("mnist", "model", "N=2", split, split, {}).line(metrics, 1.0, 1.0)
+
+    one = _over_sets([line(0, 5.0)])["model", 2]
+    assert one == {"test": 5.0, "test_error": 0.4, "train": 10.0}
+    three = _over_sets([line(i, v) for i, v in enumerate([4.0, 5.0, 6.0])])["model", 2]
+    assert (three["test"], three["train"], three["sets"]) == (5.0, 10.0, 3)
+    assert three["test_error"] == pytest.approx((0.4**2 + 1 / 3) ** 0.5)
+
+
+def test_other_training_sets_differ_in_nothing_but_the_images() -> None:
+    units = [unit for unit in mnist_units("standard") if (unit.model, unit.data) == (GP_MIXED, "N=8")]
+    assert [(unit.split, unit.seed) for unit in units] == [(i, i) for i in range(SETS)]
+    assert all(unit.settings == units[0].settings for unit in units)
 
 
 def image_state() -> State:

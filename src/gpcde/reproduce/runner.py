@@ -73,12 +73,12 @@ def _work(unit: Unit, scratch: Path, package: str) -> Line:
     experiment = importlib.import_module(f"{package}.{unit.experiment}")
     messages, key = _worker["messages"], unit.key
     messages.put((key, 0.0))
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     checkpoint = scratch / f"{key}.safetensors"
     metrics = experiment.work(unit, lambda share: messages.put((key, share)), checkpoint)
     for path in (checkpoint, older(checkpoint)):
         path.unlink(missing_ok=True)
-    return unit.line(metrics, time.perf_counter() - began)
+    return unit.line(metrics, time.perf_counter() - began, time.process_time() - busy)
 
 
 # in the process that started them

@@ -33,6 +33,8 @@ class Unit(NamedTuple):
     def title(self) -> str:
         return f"{self.experiment} {self.data} {self.model} {self.split}"
 
-    def line(self, metrics: dict[str, Any], seconds: float) -> Line:
+    def line(self, metrics: dict[str, Any], seconds: float, cpu_seconds: float) -> Line:
+        """What is kept: `seconds` by the clock, which other work on the machine lengthens, and those of its cores."""
         about = {k: v for k, v in self._asdict().items() if k != "cost"}
-        return {"key": self.key, **about, "metrics": metrics, "seconds": round(seconds, 3), "version": VERSION}
+        took = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3)}
+        return {"key": self.key, **about, "metrics": metrics, **took, "version": VERSION}

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from ...density.components import Components
 from ...inference import Design, State
-from ...model import Inputs, grid_start, make_inputs
+from ...model import RBF, Inputs, Kernel, Polynomial, grid_start, make_inputs, principal_start
 from ...model.gaussians import LOG_2PI
 from ...prediction import Nodes, Predictor
 from ...runtime.precision import scope
@@ -43,12 +43,12 @@ def fit(
     """The trained model, and the mean image it is centred on."""
     mean = images.mean(0)
     y = images - mean
-    start = grid_start(SIDE, SIDE, settings["outputs"], settings["pixel_lengthscale"])
-    start *= y.std() / np.sqrt((start**2).sum(1).mean())  # as much variance as the images have
+    start = _mixing_start(settings, y, labels)
     design = Design(
         inference="amortised",
         latent_dim=settings["latent_dim"],
         inducing=min(settings["inducing"], len(y)),
+        kernel=_kernel(settings),
         input_map="project",
         input_dim=settings["input_dim"],
         levels=(classes,),
@@ -58,6 +58,7 @@ def fit(
         trend=settings.get("trend", "none"),
         likelihood=settings.get("noise", "constant"),
         noise_variance=settings["noise_variance"],
+        dtype=settings.get("dtype", "float64"),
         trials=1,
     )
     schedule = Schedule(
@@ -65,6 +66,29 @@ def fit(
     )
     state, _ = train_design(seed, labelled(labels, classes), y, design, schedule, tell, checkpoint)
     return state, mean
+
+
+def _mixing_start(
+    settings: dict[str, Any], y: Float[np.ndarray, "n p"], labels: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "p L"]:
+    """P from a Matérn kernel on the pixels, or from the principal directions of what differs within classes."""
+    if settings.get("mixing", "matern") == "within":
+        _, place, count = np.unique(labels, return_inverse=True, return_counts=True)
+        total = np.zeros((len(count), y.shape[1]))
+        np.add.at(total, place, y)
+        return principal_start(y - (total / count[:, None])[place], settings["outputs"])
+    start = grid_start(SIDE, SIDE, settings["outputs"], settings["pixel_lengthscale"])
+    return start * y.std() / np.sqrt((start**2).sum(1).mean())  # as much variance as the images have
+
+
+def _kernel(settings: dict[str, Any]) -> str | Kernel:
+    """RBF of all of h; or "bilinear", (c + v (A x)ᵀ (A x)') k(w, w'): for every w another linear function of A x."""
+    if settings.get("kernel", "rbf") == "rbf":
+        return "rbf"
+    width, dim = settings["input_dim"], settings["latent_dim"]
+    with scope():
+        linear = Polynomial.create(width, 1, 1 / width)
+        return linear * RBF.create(tuple(range(width, width + dim)), settings["latent_lengthscale"])
 
 
 def log_density_by_draws(

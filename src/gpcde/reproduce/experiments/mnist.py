@@ -84,6 +84,9 @@ FAIRER: dict[str, dict[str, Any]] = {
 FAIRER_AT = (2, 8, 64, 512)
 """Noise along P's columns too; and the CVAE with a rate of its own for log σ², which falls by rate × steps at most."""
 
+AGAIN, SETS = (GP_MIXED, WITHIN), 3
+"""What is trained on more than one set of images at `FAIRER_AT`, so that what another set would change can be told."""
+
 PRINCIPAL = 50
 PRINCIPAL_AT: dict[str, tuple[int, ...]] = {WITHIN: (8, 64, 512), APART: (512,)}
 """Latents of probabilistic PCA: one covariance for the differences from the classes' means, or one for each class; and
@@ -99,23 +102,18 @@ SHORT = {
 def units(preset: str) -> list[Unit]:
     """The units of "quick", "standard" or "paper"."""
     quick = preset == "quick"
-    grid = {"dropout": None, "learning_rate": None} if preset == "paper" else {}
     longer = 20 if preset == "paper" else 1
     out = []
     for size in (2,) if quick else SIZES:
         for name, settings in SETTINGS.items():
             if quick and name not in (GP, NETWORK):
                 continue
-            own = grid if name.startswith("CVAE") else {}
-            cost = 20 if quick else 80 if name.startswith("GP") else 50
-            out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
+            out.append(_unit(preset, name, settings, size))
     for size in (2,) if quick else FAIRER_AT:
         for name, settings in FAIRER.items():
             if preset == "standard" and name == NETWORK_FASTER:
                 continue
-            own = grid if name.startswith("CVAE") else {}
-            cost = 20 if quick else 80 if name.startswith("GP") else 50
-            out.append(Unit("mnist", name, f"N={size}", 0, 0, settings | own | SHORT[preset], longer * cost))
+            out.append(_unit(preset, name, settings, size))
     settings = {"components": PRINCIPAL, "test": None}
     for name, at in {}.items() if quick else PRINCIPAL_AT.items():
         out += [Unit("mnist", name, f"N={size}", 0, 0, settings, 10) for size in at]
@@ -123,7 +121,26 @@ def units(preset: str) -> list[Unit]:
         for size in MORE_AT:
             settings = PROCESS_SETTINGS | SHORT[preset] | {"latent_dim": dim, "draws": 100, "fit_steps": 100}
             out.append(Unit("mnist", more_latents(dim), f"N={size}", 0, 0, settings, longer * 120))
-    return out
+    return out if quick else [*out, *_again(out)]
+
+
+def _unit(preset: str, name: str, settings: dict[str, Any], size: int) -> Unit:
+    """A model at one N; networks of the preset "paper" with its grid of dropouts and rates, twelve of them."""
+    cost = {"quick": 20, "standard": 50, "paper": 1000}[preset]
+    if preset == "paper" and name.startswith("CVAE"):
+        settings, cost = settings | {"dropout": None, "learning_rate": None}, 12 * cost
+    return Unit("mnist", name, f"N={size}", 0, 0, settings | SHORT[preset], cost)
+
+
+def _again(units: list[Unit]) -> list[Unit]:
+    """The same on other training sets, one model after another."""
+    return [
+        unit._replace(split=split, seed=split)
+        for name in AGAIN
+        for split in range(1, SETS)
+        for unit in units
+        if unit.model == name and int(unit.data.removeprefix("N=")) in FAIRER_AT
+    ]
 
 
 def few_of_each(data: Images, size: int, seed: int) -> Int[np.ndarray, " n"]:

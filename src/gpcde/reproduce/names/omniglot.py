@@ -1,6 +1,9 @@
 """The models of the Omniglot experiment."""
 
-GP = "GP-CDE"
+GP, LEVELS = "GP-CDE", "two-level Gaussian"
+
+CENTRED = ", centred"
+"""What the name of a model of centred images ends with, where there is one of images as they are too."""
 
 
 def principal(count: int) -> str:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from ...datasets import UCI
 from ..lines import Line, mean_error
-from ..names.uci import AMORTISED, GP, MODELS, OPTIMAL, ROWS
+from ..names.uci import AMORTISED, BESIDE, GP, MODELS, OPTIMAL, ROWS
 from .tables import metric, new_figure, with_error, write_figure, write_table
 
 if TYPE_CHECKING:
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 
 def report(lines: list[Line], out: Path) -> None:
-    """uci.md and uci.csv, the table; uci.png and uci.pdf, a panel for each data set. Missing units are left out."""
-    models = [model for model in MODELS if any(line["model"] == model for line in lines)]
+    """uci.md and uci.csv, the table; uci_networks likewise; uci.png and uci.pdf, a panel for each data set.
+
+    Missing units are left out.
+    """
+    there = [model for model in MODELS if any(line["model"] == model for line in lines)]
+    models = [model for model in there if model not in BESIDE]
     header = ["data", "splits", *models, f"{OPTIMAL} − {AMORTISED}", f"{OPTIMAL} − {GP}"]
     rows = [_row(lines, data, models) for data in UCI if any(line["data"] == data for line in lines)]
     note = (
@@ -26,12 +30,29 @@ def report(lines: list[Line], out: Path) -> None:
         "view. In brackets, of how many splits, where not of all."
     )
     write_table(out, "uci", header, rows, note)
+    _networks(lines, there, out)
     figure = new_figure(14, 5.5)
     panels = figure.subplots(2, 5).ravel()
     for panel, data in zip(panels, UCI, strict=True):
         _panel(panel, lines, data, models)
     figure.suptitle("Test log likelihood (higher is better)")
     write_figure(out, "uci", figure)
+
+
+def _networks(lines: list[Line], models: list[str], out: Path) -> None:
+    """All models on the splits that the networks beside the table have, and no others."""
+    table = []
+    for data in UCI:
+        own = [line for line in lines if line["data"] == data]
+        done = [{line["split"] for line in own if line["model"] == model} for model in models if model in BESIDE]
+        splits = set.intersection(*done) if done else set()
+        if splits:
+            same = [line for line in own if line["split"] in splits]
+            scores = [metric(same, "log_likelihood", model=model) for model in models]
+            table.append([data, str(len(splits)), *(with_error(values) for values in scores)])
+    if table:
+        note = "Mean test log likelihood ± standard error over these splits, the first ones, the same for all models."
+        write_table(out, "uci_networks", ["data", "splits", *models], table, note)
 
 
 def _row(lines: list[Line], data: str, models: list[str]) -> list[str]:

@@ -20,8 +20,15 @@ def units(preset: str) -> list[Unit]:
         return [_unit(model, "300", preset) for model in QUICK_MODELS]
     # the longest first, so that no core is left idle at the end
     sizes = ("all", "5K", "1K")
-    models = [model for model in reversed(MODELS) if model != FREE_FORM or preset == "paper"]
-    return [_scale_unit(preset), *(_unit(model, size, preset) for size in sizes for model in models)]
+    wanted = [(model, size) for size in sizes for model in reversed(MODELS)]
+    return [
+        _scale_unit(preset),
+        *(
+            _unit(model, size, preset)
+            for model, size in wanted
+            if model != FREE_FORM or preset == "paper" or size == "1K"
+        ),
+    ]
 
 
 def _unit(model: str, size: str, preset: str) -> Unit:

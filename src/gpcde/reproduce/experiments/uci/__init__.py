@@ -3,6 +3,7 @@
     Linear             y = [1, x] b + noise, exactly
     GP                 y = f(x) + noise, f a sparse Gaussian process
     CVAE               y = network(x, w) + noise, early-stopped; grid: dropout and rate by held-out rows
+    MDN                a mixture of five Gaussians from a network, early-stopped; grid: likewise
     GP-CDE amortised   y = f([x, w]) + noise, q(w) Gaussian, from a network of three tanh layers
     GP-CDE optimal     the same model, q(w) free in form, by Gauss–Hermite quadrature
     GPCDE()            the estimator as it comes: features, noise and p(w|x) that vary, companions

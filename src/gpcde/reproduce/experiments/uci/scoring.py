@@ -8,8 +8,9 @@ import numpy as np
 from ....datasets import load_uci
 from ....estimators.cvae import CVAE
 from ....estimators.linear import LinearGaussian
+from ....estimators.mdn import MDN
 from ....prediction import Nodes, Predictor
-from ...names.uci import CHOSEN, DEFAULT, LINEAR, NETWORK
+from ...names.uci import CHOSEN, DEFAULT, LINEAR, MIXTURE, MIXTURE_CHOSEN, NETWORK
 from ...units import Tell, Unit
 from ..training import fit_gpcde, noise_variance
 from .training import Task, standardised, trained
@@ -19,9 +20,11 @@ def work(unit: Unit, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     """Train a model on a split, and score it on the split's test rows."""
     task = standardised(load_uci(unit.data), unit.split)
     own = {LINEAR: _linear, NETWORK: _network, CHOSEN: _network, DEFAULT: _default}
+    own |= {MIXTURE: _mixture, MIXTURE_CHOSEN: _mixture}
     score = own.get(unit.model, _process)
     metrics = score(unit, task, tell, checkpoint)
-    metrics["noise_variance"] *= float(np.exp(2 * task.log_scale))
+    if "noise_variance" in metrics:
+        metrics["noise_variance"] *= float(np.exp(2 * task.log_scale))
     for name in ("log_likelihood", "bound"):
         if name in metrics:
             metrics[name] -= task.log_scale
@@ -79,3 +82,22 @@ def _network(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, 
         "steps": network.n_epochs_ * max(1, batches),
         **network.best_params_,
     }
+
+
+def _mixture(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, Any]:
+    """The mixture density network, in standard units."""
+    settings = unit.settings
+    network = MDN(
+        n_components=settings["components"],
+        hidden=tuple(settings["hidden"]),
+        dropout=settings["dropout"],
+        learning_rate=settings["learning_rate"],
+        weight_decay=settings["weight_decay"],
+        max_epochs=settings["max_epochs"],
+        patience=settings["patience"],
+        batch_size=settings["batch"],
+        validation_fraction=settings["validation"],
+        random_state=unit.seed,
+    ).fit(task.x.dense, task.y)
+    scores = network.predict_density(task.test_x.dense).log_pdf(task.test_y)
+    return {"log_likelihood": float(np.mean(scores)), "epochs": network.n_epochs_, **network.best_params_}
