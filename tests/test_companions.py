@@ -12,13 +12,13 @@ from scipy.stats import norm
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
-from gpcde.estimators import base, companions
+from gpcde.estimators import base, companions, plan
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.model import Warp, make_inputs
-from small import QUICK, assert_same_model, frame, rows
+from small import QUICK, N, assert_same_model, frame, rows
 
 RNG = np.random.default_rng(0)
 AT = RNG.uniform(-1, 1, (60, 1))
@@ -231,6 +231,7 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
 
 
+@pytest.mark.usefixtures("one_part")
 @pytest.mark.parametrize(("flip", "outputs"), [(False, 1), (True, 2)])
 def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool, outputs: int) -> None:
     """The likelier of them goes on, whichever comes first: a mean of its own, or one kernel for all; or a warp."""
@@ -239,7 +240,7 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
 
     def better(cls: Any, rows: Rows, one: companions.Trial, two: companions.Trial) -> companions.Trial:
         new = one.left_out(rows)
-        assert new.n_rows == 103
+        assert new.n_rows == 10
         logs = [float(t.log_densities(new, (), 0)[:, 0].mean()) for t in (one, two)]
         chosen = plainly(cls, rows, *((two, one) if flip else (one, two)))
         assert chosen is (one, two)[int(np.argmax(logs))]
@@ -250,7 +251,9 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
         return chosen
 
     monkeypatch.setattr(companions.Trial, "better", classmethod(better))
-    X, y = rows(511, outputs=outputs)
+    monkeypatch.setattr(plan, "FEW_ROWS", N - 1)  # as if these were many
+    monkeypatch.setattr(plan, "_first_inducing", lambda *args: 8)
+    X, y = rows(outputs=outputs)
     model = GPCDE(**QUICK).fit(X, y)
     assert len(seen) == 1
     assert model.state_.model.trend.is_found == (seen[0][0] > seen[0][1])
