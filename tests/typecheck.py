@@ -45,7 +45,7 @@ def checked(what: Any) -> Any:
     if not isinstance(what, type):
         return _first_calls(what)
     if is_dataclass(what) and not is_checked(what.__init__):
-        what.__init__ = _first_calls(what.__init__)  # type: ignore[misc]
+        what.__init__ = _first_calls(what.__init__)  # type: ignore[method-assign]
     return what
 
 
