@@ -322,8 +322,8 @@ def test_bent_kernel_rows_are_the_kernel_of_the_joined_points(base: Concatenate 
     draws = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim)))
     context, w = ask(map_.context, x, draws), jnp.asarray(latents(1))
     h = map_.join(context, w).reshape(20, width)
-    rows, diag = kernel_rows(model, context, w).flat()
-    np.testing.assert_allclose(rows, chosen(h, z), rtol=1e-12, atol=1e-12)
+    rows, diag = ask(kernel_rows, model, context, w).flat()
+    np.testing.assert_allclose(rows, ask(chosen, h, z), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(diag[:, 0], chosen.diag(h), rtol=1e-12)
 
 
@@ -351,7 +351,7 @@ def test_only_maps_that_keep_context_and_latents_apart_separate(name: str) -> No
     kernel = RBF.create(width, np.linspace(0.8, 1.5, width), 1.3)
     model = Model(kernel, z, map_, FreeForm.create(2, 3), Identity(1), ConstantNoise.create(1.0))
     context = ask(map_.context, x, jnp.ones((4, map_.draw_dim)))
-    factors = separated(model, context, jnp.asarray(latents(1)))
+    factors = ask(separated, model, context, jnp.asarray(latents(1)))
     assert separated(model, context, jnp.asarray(latents(4))) is None
     if name in ("warp", "bend"):
         assert factors is None
@@ -359,7 +359,7 @@ def test_only_maps_that_keep_context_and_latents_apart_separate(name: str) -> No
             ask(map_.moments, x)
         return
     assert factors is not None
-    rows = kernel_rows(model, context, jnp.asarray(latents(1)))
+    rows = ask(kernel_rows, model, context, jnp.asarray(latents(1)))
     for one, other in zip(factors.rows(), rows, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
