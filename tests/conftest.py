@@ -6,7 +6,6 @@ with some thousands of programs runs out of memory maps.
 """
 
 import gc
-import inspect
 import os
 import shutil
 import signal
@@ -18,6 +17,8 @@ from typing import Any
 
 import pytest
 
+import typecheck
+
 gc.disable()  # until all is imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner in the background ignores it, and its children do
 
@@ -28,6 +29,9 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 os.environ.setdefault("NPROC", "1")  # threads of XLA: a core has a process that tests, and more wait for each other
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a process that a test starts would compile the package anew
+typecheck.install()
 
 # the package is imported where it is needed: the process that hands out the tests waits for none of it
 
@@ -41,8 +45,7 @@ def share_programs() -> None:
     plainly = programs._is_named
 
     def is_named(function: Any) -> bool:
-        checked = "jaxtyping" in getattr(getattr(function, "__code__", None), "co_filename", "")
-        return plainly(inspect.unwrap(function) if checked else function)
+        return plainly(typecheck.unchecked(function))
 
     programs._is_named = is_named
 
@@ -160,6 +163,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     share_programs()
     gc.freeze()  # what is imported stays, and looking through it again and again takes its time
+    gc.set_threshold(20_000, 20, 20)  # tracing makes many objects that stay
     gc.enable()
 
 
@@ -168,13 +172,20 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(os.environ["GPCDE_CACHE_DIR"], ignore_errors=True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def types_checked() -> None:
+    typecheck.begin()
+
+
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody says how long to train, as in the documents, it is not for long."""
+    """Where nobody says how long to train, and how many inducing inputs, as in the documents, it is not for long."""
     from gpcde.estimators import base, plan
 
     for name in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS", "FIRST_STEPS"):
         monkeypatch.setattr(plan, name, 50)
+    for name in ("_inducing", "_first_inducing"):  # whatever the number of rows, one program
+        monkeypatch.setattr(plan, name, lambda *args: 8)
     monkeypatch.setattr(base, "ENOUGH_HELD", 1)
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
@@ -65,6 +66,12 @@ def fitted(name: str) -> tuple[Any, Any, np.ndarray]:
     make, data = MODELS[name]
     X, y = data()
     return make().fit(X, y), X, y
+
+
+@eqx.filter_jit
+def ask(part: Any, *args: Any) -> Any:
+    """What a part, or one of its methods, answers: compiled as one program, where each operation would be its own."""
+    return part(*args)
 
 
 def assert_same_model(one: Any, other: Any) -> None:

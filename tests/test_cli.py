@@ -175,8 +175,8 @@ def test_draws_are_rows_that_follow_the_density(folder: Path, tmp_path: Path) ->
 
 
 def test_weights_count_as_rows_that_repeat(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = table()
-    some = data.assign(w=np.arange(len(data)) % 3)
+    data = table(72)
+    some = data.assign(w=np.arange(len(data)) % 3)  # two of three rows are there: as many as of the folder's model
     one = write(some, tmp_path / "weights.csv")
     two = write(data.loc[np.repeat(data.index, some["w"])], tmp_path / "repeated.csv")
     fit = ["--drop", "id", "--set", "max_steps=50", *QUICK, "--quiet"]

@@ -12,14 +12,14 @@ from scipy.stats import norm
 import gpcde
 from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
-from gpcde.estimators import base, companions, ensemble
+from gpcde.estimators import base, companions, ensemble, plan
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
 from gpcde.estimators.ensemble import Ensemble
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.model import Warp, make_inputs
-from small import QUICK, assert_same_model, frame, rows
+from small import QUICK, N, assert_same_model, frame, rows
 
 RNG = np.random.default_rng(0)
 AT = RNG.uniform(-1, 1, (60, 1))
@@ -112,7 +112,7 @@ def test_the_regression_is_one_without_latents() -> None:
     rng = np.random.default_rng(1)
     X = rng.uniform(-2, 2, (60, 1))
     y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(60)
-    model, alone = GPCDE(**SETTINGS).fit(X, y), GP(random_state=0).fit(X, y)
+    model, alone = GPCDE(**SETTINGS).fit(X, y), GP(n_inducing=32, max_steps=50, random_state=0).fit(X, y)
     shares = members(model)
     (regression,) = [one for one in shares.members if isinstance(one, Regression)]
     x, z = model._standard_rows(X, y)
@@ -239,6 +239,7 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
 
 
+@pytest.mark.usefixtures("one_part")
 @pytest.mark.parametrize("flip", [False, True])
 def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
     """The likelier of them goes on, whichever comes first: a mean of its own, or a warp."""
@@ -247,7 +248,7 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
 
     def better(cls: Any, rows: Rows, one: companions.Trial, two: companions.Trial) -> companions.Trial:
         new = one.left_out(rows)
-        assert new.n_rows == 103
+        assert new.n_rows == 10
         logs = [float(t.log_densities(new, (), 0)[:, 0].mean()) for t in (one, two)]
         chosen = plainly(cls, rows, *((two, one) if flip else (one, two)))
         assert chosen is (one, two)[int(np.argmax(logs))]
@@ -258,7 +259,9 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
         return chosen
 
     monkeypatch.setattr(companions.Trial, "better", classmethod(better))
-    X, y = rows(511, outputs=2)
+    monkeypatch.setattr(plan, "FEW_ROWS", N - 1)  # as if these were many
+    monkeypatch.setattr(plan, "_first_inducing", lambda *args: 8)
+    X, y = rows(outputs=2)
     model = GPCDE(**QUICK).fit(X, y)
     assert len(seen) == 1
     assert model.state_.model.trend.is_found == (seen[0][0] > seen[0][1])

@@ -39,15 +39,15 @@ QUIETLY = settings(max_examples=40, deadline=None, suppress_health_check=list(He
 
 def test_mutants_are_refused_or_answer_and_run_nothing() -> None:
     """In a process of their own, where no type checker helps."""
-    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "2000", "--quick"]
+    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "800", "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     found = json.loads(done.stdout)
-    assert sum(found.values()) == 2000
-    assert sum(count for what, count in found.items() if what.endswith("refused")) > 1500
-    assert found["model answers"] > 20
-    assert found["checkpoints answers"] > 20
-    assert found["tables learnt from"] > 2
+    assert sum(found.values()) == 800
+    assert sum(count for what, count in found.items() if what.endswith("refused")) > 600
+    assert found["model answers"] > 8
+    assert found["checkpoints answers"] > 8
+    assert found["tables learnt from"] > 1
 
 
 @QUIETLY

@@ -136,12 +136,13 @@ def test_early_stopping_holds_rows_out_for_a_design_too() -> None:
 
 def test_weights_and_new_rows_and_a_warm_start() -> None:
     """As with the model by its parameters."""
-    weight = np.arange(N) % 3
-    index = np.repeat(np.arange(N), weight)
+    x, y = rows(N * 3 // 2)
+    weight = np.arange(len(y)) % 3  # two of three rows are there: as many as above
+    index = np.repeat(np.arange(len(y)), weight)
     settings: dict[str, Any] = {"design": SMALL, "warm_start": True, "tol": 0.0, **STEPS}
-    one, other = GPCDE(**settings).fit(X, Y, weight), GPCDE(**settings).fit(X[index], Y[index])
+    one, other = GPCDE(**settings).fit(x, y, weight), GPCDE(**settings).fit(x[index], y[index])
     assert_same_model(one, other)
-    assert_same_model(one.fit(X, Y, weight), other.fit(X[index], Y[index]))
+    assert_same_model(one.fit(x, y, weight), other.fit(x[index], y[index]))
     assert one.n_steps_ == 100
     one.partial_fit(X[:16], Y[:16])
     assert one.n_seen_ == weight.sum() + 16

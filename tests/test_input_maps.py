@@ -16,6 +16,7 @@ from gpcde.model.mixing import Identity
 from gpcde.model.model import Model, kernel_rows, separated
 from gpcde.runtime.compilation import compiled
 from gpcde.runtime.precision import scope
+from small import ask
 from unseparated import Whole
 
 LEVELS = (3, 2)
@@ -43,7 +44,7 @@ def test_projection_has_the_moments_of_a_drawn_matrix() -> None:
     """A x = (mean + std ⊙ ε)ᵀ x is linear in ε, so its covariance is J Jᵀ with the Jacobian J by ε."""
     x, dense = mixed_inputs()
     map_ = project()
-    mean, variance = map_.moments(x)
+    mean, variance = ask(map_.moments, x)
     std = np.exp(np.asarray(map_.log_std))
     for n, row in enumerate(dense):
         jacobian = np.zeros((3, ROWS, 3))
@@ -59,7 +60,7 @@ def test_projected_context_is_mean_plus_deviation_times_draws() -> None:
     map_ = project()
     draws = np.random.default_rng(3).normal(size=(4, map_.draw_dim))
     expected = dense @ map_.mean + np.sqrt(dense**2 @ np.exp(2 * np.asarray(map_.log_std))) * draws
-    np.testing.assert_allclose(map_.context(x, jnp.asarray(draws)), expected, rtol=1e-12)
+    np.testing.assert_allclose(ask(map_.context, x, jnp.asarray(draws)), expected, rtol=1e-12)
 
 
 def test_a_drawn_projection_is_one_matrix_for_all_rows() -> None:
@@ -70,7 +71,7 @@ def test_a_drawn_projection_is_one_matrix_for_all_rows() -> None:
     matrices = np.asarray(jax.vmap(lambda key: map_.sample(key).mean)(keys))
     drawn = map_.sample(keys[7])
     for draws in (jnp.zeros((4, 3)), jnp.full((4, 3), 3.0)):
-        np.testing.assert_allclose(drawn.context(x, draws), dense @ matrices[7], rtol=1e-11)
+        np.testing.assert_allclose(ask(drawn.context, x, draws), dense @ matrices[7], rtol=1e-11)
     std = np.exp(np.asarray(map_.log_std))
     np.testing.assert_allclose((matrices.mean(0) - map_.mean) / std, 0, atol=5 / 4000**0.5)
     np.testing.assert_allclose(matrices.std(0) / std, 1, atol=5 / 8000**0.5)
@@ -80,7 +81,7 @@ def test_projection_of_zeros_is_certain_and_differentiable() -> None:
     x = make_inputs(np.zeros((2, ROWS)))
 
     def value(map_: Project) -> jax.Array:
-        return jnp.sum(jnp.sin(1 + map_.context(x, jnp.ones((2, 3)))))
+        return jnp.sum(jnp.sin(1 + ask(map_.context, x, jnp.ones((2, 3)))))
 
     np.testing.assert_allclose(project().context(x, jnp.ones((2, 3))), 0, atol=1e-100)
     gradient = compiled(jax.grad(value))(project())
@@ -97,7 +98,7 @@ def test_penalty_is_the_divergence_from_the_prior(prior_std: float) -> None:
     places = mean + std * nodes[:, None, None]
     ratio = norm.logpdf(places, mean, std) - norm.logpdf(places, 0, prior_std)
     expected = np.einsum("q,qij->", weights / weights.sum(), ratio)
-    np.testing.assert_allclose(map_.penalty(), expected, rtol=1e-12)
+    np.testing.assert_allclose(ask(map_.penalty), expected, rtol=1e-12)
 
 
 def test_penalty_is_least_and_zero_at_the_prior() -> None:
@@ -110,7 +111,7 @@ def test_penalty_is_least_and_zero_at_the_prior() -> None:
 
 def test_certain_maps_cost_nothing_and_are_their_own_draws() -> None:
     for map_ in (Concatenate(3), Ignore()):
-        assert map_.penalty() == 0
+        assert ask(map_.penalty) == 0
         assert map_.draw_dim == 0
         assert map_.sample(jax.random.key(0)) is map_
 
@@ -138,8 +139,8 @@ def test_joined_points_are_the_context_then_the_latents(name: str) -> None:
 def test_concatenate_takes_the_inputs_as_they_are() -> None:
     dense = np.random.default_rng(5).normal(size=(4, 3))
     map_, x = Concatenate(3), make_inputs(dense)
-    np.testing.assert_array_equal(map_.context(x, jnp.zeros((4, 0))), dense)
-    mean, variance = map_.moments(x)
+    np.testing.assert_array_equal(ask(map_.context, x, jnp.zeros((4, 0))), dense)
+    mean, variance = ask(map_.moments, x)
     np.testing.assert_array_equal(mean, dense)
     np.testing.assert_array_equal(variance, np.zeros((4, 3)))
 
@@ -148,23 +149,23 @@ def test_ignored_inputs_leave_no_context() -> None:
     """Of categories and numbers alike; certain, so that closed-form expectations exist."""
     x, _ = mixed_inputs()
     map_ = Ignore()
-    assert map_.context(x, jnp.zeros((4, 0))).shape == (4, map_.context_dim) == (4, 0)
-    assert [moment.shape for moment in map_.moments(x)] == [(4, 0), (4, 0)]
+    assert ask(map_.context, x, jnp.zeros((4, 0))).shape == (4, map_.context_dim) == (4, 0)
+    assert [moment.shape for moment in ask(map_.moments, x)] == [(4, 0), (4, 0)]
 
 
 def test_features_are_the_inputs_plus_a_network_of_them() -> None:
     """Written out; the inputs themselves at the start; certain, and the plain map as long as there are no latents."""
     dense = np.random.default_rng(5).normal(size=(4, 3))
     x, start = make_inputs(dense), Features.create(jax.random.key(0), Concatenate(3), 3, (6,), precision=0.4)
-    np.testing.assert_array_equal(start.context(x, jnp.zeros((4, 0))), dense)
+    np.testing.assert_array_equal(ask(start.context, x, jnp.zeros((4, 0))), dense)
     rng = np.random.default_rng(6)
     map_ = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start)
     (first, last), (one, two) = map_.network.weights, map_.network.biases
     hidden = np.tanh(dense @ np.asarray(first) + np.asarray(one))
     expected = dense + hidden @ np.asarray(last) + np.asarray(two)
-    for context in (map_.context(x, jnp.zeros((4, 0))), map_.moments(x)[0]):
+    for context in (ask(map_.context, x, jnp.zeros((4, 0))), ask(map_.moments, x)[0]):
         np.testing.assert_allclose(context, expected, rtol=1e-11)
-    np.testing.assert_array_equal(map_.moments(x)[1], 0)
+    np.testing.assert_array_equal(ask(map_.moments, x)[1], 0)
     assert (map_.context_dim, map_.out_dim(2), map_.draw_dim) == (3, 5, 0)
     assert isinstance(map_.without_latents(), Concatenate)
     assert eqx.tree_equal(map_.with_latents(Concatenate(3)), map_)
@@ -173,7 +174,7 @@ def test_features_are_the_inputs_plus_a_network_of_them() -> None:
         weights = [np.asarray(w) for w in map_.network.weights]
         return sum(float(norm.logpdf(w, 0, (0.4 * len(w)) ** -0.5).sum()) for w in weights)
 
-    np.testing.assert_allclose(map_.penalty() - start.penalty(), log_prior(start) - log_prior(map_), rtol=1e-11)
+    np.testing.assert_allclose(ask(map_.penalty) - ask(start.penalty), log_prior(start) - log_prior(map_), rtol=1e-11)
 
 
 def test_features_of_a_projection_are_uncertain_as_it_is() -> None:
@@ -181,16 +182,16 @@ def test_features_of_a_projection_are_uncertain_as_it_is() -> None:
     (x, dense), base = mixed_inputs(), project()
     map_ = Features.create(jax.random.key(0), base, dense.shape[1], (6,), precision=0.4)
     map_ = eqx.tree_at(lambda m: m.network.weights[-1], map_, jnp.full((6, 3), 0.1))
-    moved = map_.context(x, jnp.zeros((4, base.draw_dim))) - base.context(x, jnp.zeros((4, base.draw_dim)))
+    moved = ask(map_.context, x, jnp.zeros((4, base.draw_dim))) - ask(base.context, x, jnp.zeros((4, base.draw_dim)))
     assert float(jnp.abs(moved).max()) > 1e-3
-    np.testing.assert_allclose(map_.moments(x)[0], base.moments(x)[0] + moved, rtol=1e-11)
-    np.testing.assert_allclose(map_.moments(x)[1], base.moments(x)[1])
+    np.testing.assert_allclose(ask(map_.moments, x)[0], ask(base.moments, x)[0] + moved, rtol=1e-11)
+    np.testing.assert_allclose(ask(map_.moments, x)[1], ask(base.moments, x)[1])
     np.testing.assert_allclose(
-        map_.penalty(), base.penalty() + 0.2 * map_.network.square_norm(by_fan_in=True), rtol=1e-11
+        ask(map_.penalty), ask(base.penalty) + 0.2 * map_.network.square_norm(by_fan_in=True), rtol=1e-11
     )
     assert map_.without_latents() is map_.base
     drawn = map_.sample(jax.random.key(3))
-    assert (drawn.moments(x)[1] == 0).all()
+    assert (ask(drawn.moments, x)[1] == 0).all()
 
 
 def test_concatenate_refuses_categories_with_a_way_out() -> None:
@@ -207,7 +208,7 @@ def warp() -> Warp:
 
 @compiled
 def warped(map_: Warp, x: Inputs, w: jax.Array) -> jax.Array:
-    return map_.join(map_.context(x, jnp.zeros((x.n_rows, 0))), w)
+    return map_.join(ask(map_.context, x, jnp.zeros((x.n_rows, 0))), w)
 
 
 def test_warp_starts_near_the_identity() -> None:
@@ -247,7 +248,7 @@ def test_warp_penalty_is_minus_the_log_prior_of_its_weights() -> None:
     def log_prior(map_: Warp) -> float:
         return sum(float(norm.logpdf(np.asarray(w), 0, 2.5**-0.5).sum()) for w in map_.network.weights)
 
-    np.testing.assert_allclose(moved.penalty() - start.penalty(), log_prior(start) - log_prior(moved), rtol=1e-11)
+    np.testing.assert_allclose(ask(moved.penalty) - ask(start.penalty), log_prior(start) - log_prior(moved), rtol=1e-11)
 
 
 def test_warp_has_no_closed_form_and_says_what_to_do() -> None:
@@ -279,7 +280,7 @@ def test_bend_starts_near_its_base(base: Concatenate | Project) -> None:
     x, dense = inputs_of(base)
     draws, w = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim))), jnp.asarray(latents(4))
     start = Bend.create(jax.random.key(0), base, dense.shape[1], 2)
-    h, plain = start.join(start.context(x, draws), w), base.join(base.context(x, draws), w)
+    h, plain = start.join(ask(start.context, x, draws), w), base.join(ask(base.context, x, draws), w)
     width = base.context_dim
     np.testing.assert_array_equal(h[..., :width], plain[..., :width])
     moved = np.abs(h - plain)[..., width:]
@@ -291,14 +292,14 @@ def test_bend_starts_near_its_base(base: Concatenate | Project) -> None:
 def test_bend_is_the_base_and_the_latent_plus_a_network_of_both(base: Concatenate | Project) -> None:
     x, dense = inputs_of(base)
     map_, draws = bend(base), jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim)))
-    context = map_.context(x, draws)
+    context = ask(map_.context, x, draws)
     assert context.shape == (4, map_.context_dim)
     for w in (latents(4), latents(1)):
         own = np.broadcast_to(w, (4, 5, 2))
         h = np.concatenate([np.repeat(dense[:, None], 5, axis=1), own], axis=2)
         (first, last), (one, two) = map_.network.weights, map_.network.biases
         moved = own + np.tanh(h @ np.asarray(first) + np.asarray(one)) @ np.asarray(last) + np.asarray(two)
-        left = np.repeat(np.asarray(base.context(x, draws))[:, None], 5, axis=1)
+        left = np.repeat(np.asarray(ask(base.context, x, draws))[:, None], 5, axis=1)
         joined = map_.join(context, jnp.asarray(w))
         np.testing.assert_allclose(joined, np.concatenate([left, moved], axis=2), rtol=1e-11, atol=1e-12)
         halves = map_.halves(context, jnp.asarray(w))
@@ -319,10 +320,10 @@ def test_bent_kernel_rows_are_the_kernel_of_the_joined_points(base: Concatenate 
     z = jnp.asarray(np.random.default_rng(9).normal(size=(3, width)))
     model = Model(chosen, z, map_, FreeForm.create(2, 3), Identity(1), ConstantNoise.create(1.0))
     draws = jnp.asarray(np.random.default_rng(8).normal(size=(4, base.draw_dim)))
-    context, w = map_.context(x, draws), jnp.asarray(latents(1))
+    context, w = ask(map_.context, x, draws), jnp.asarray(latents(1))
     h = map_.join(context, w).reshape(20, width)
-    rows, diag = kernel_rows(model, context, w).flat()
-    np.testing.assert_allclose(rows, chosen(h, z), rtol=1e-12, atol=1e-12)
+    rows, diag = ask(kernel_rows, model, context, w).flat()
+    np.testing.assert_allclose(rows, ask(chosen, h, z), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(diag[:, 0], chosen.diag(h), rtol=1e-12)
 
 
@@ -336,8 +337,8 @@ def test_bend_penalty_is_that_of_its_base_and_of_its_weights(base: Concatenate |
         return sum(float(norm.logpdf(w, 0, (0.3 * len(w)) ** -0.5).sum()) for w in weights)
 
     constant = sum(w.size * 0.5 * np.log(0.3 * w.shape[0] / (2 * np.pi)) for w in moved.network.weights)
-    np.testing.assert_allclose(moved.penalty() - base.penalty(), constant - log_prior(moved), rtol=1e-11)
-    assert start.penalty() < moved.penalty()
+    np.testing.assert_allclose(ask(moved.penalty) - ask(base.penalty), constant - log_prior(moved), rtol=1e-11)
+    assert ask(start.penalty) < ask(moved.penalty)
 
 
 @pytest.mark.parametrize("name", ["w", "x", "A x", "warp", "bend"])
@@ -349,16 +350,16 @@ def test_only_maps_that_keep_context_and_latents_apart_separate(name: str) -> No
     z = jnp.asarray(np.random.default_rng(9).normal(size=(3, width)))
     kernel = RBF.create(width, np.linspace(0.8, 1.5, width), 1.3)
     model = Model(kernel, z, map_, FreeForm.create(2, 3), Identity(1), ConstantNoise.create(1.0))
-    context = map_.context(x, jnp.ones((4, map_.draw_dim)))
-    factors = separated(model, context, jnp.asarray(latents(1)))
+    context = ask(map_.context, x, jnp.ones((4, map_.draw_dim)))
+    factors = ask(separated, model, context, jnp.asarray(latents(1)))
     assert separated(model, context, jnp.asarray(latents(4))) is None
     if name in ("warp", "bend"):
         assert factors is None
         with pytest.raises(NotImplementedError, match=f"which {name.capitalize()} is not"):
-            map_.moments(x)
+            ask(map_.moments, x)
         return
     assert factors is not None
-    rows = kernel_rows(model, context, jnp.asarray(latents(1)))
+    rows = ask(kernel_rows, model, context, jnp.asarray(latents(1)))
     for one, other in zip(factors.rows(), rows, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 

@@ -15,6 +15,7 @@ from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.latents import FreeForm, GaussianLatents, Latents, NoLatents
 from gpcde.model.prior import LatentPrior, StandardNormal
 from gpcde.runtime.compilation import compiled
+from small import ask
 
 N, D, OUTPUTS = 4, 3, 2
 BOTH = pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
@@ -114,7 +115,7 @@ def dense(full: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @BOTH
 def test_gaussian_has_the_covariance_of_its_cholesky_factor(full: bool) -> None:
-    q = own(full).gaussian(*empty(), jnp.asarray(parameters(full)))
+    q = ask(own(full).gaussian, *empty(), jnp.asarray(parameters(full)))
     mean, factors = dense(full)
     covariance = factors @ factors.mT
     np.testing.assert_allclose(q.mean, mean, rtol=1e-14)
@@ -126,7 +127,7 @@ def test_gaussian_has_the_covariance_of_its_cholesky_factor(full: bool) -> None:
 @BOTH
 def test_draws_have_the_mean_and_covariance_of_the_gaussian(full: bool) -> None:
     """The map from standard draws to w is affine: where it sends the origin and the axes says all."""
-    q = own(full).gaussian(*empty(), jnp.asarray(parameters(full)))
+    q = ask(own(full).gaussian, *empty(), jnp.asarray(parameters(full)))
     corners = np.broadcast_to(np.concatenate([np.zeros((1, D)), np.eye(D)]), (N, D + 1, D))
     w = np.asarray(q.at(jnp.asarray(corners)))
     mean, factors = dense(full)
@@ -148,7 +149,7 @@ def test_divergence_from_the_prior(full: bool) -> None:
         places = mean[n] + np.concatenate([columns, -columns])
         q = multivariate_normal(mean[n], factors[n] @ factors[n].T)
         expected[n] = np.mean(q.logpdf(places) - multivariate_normal(np.zeros(D)).logpdf(places))
-    got = own(full).gaussian(*empty(), jnp.asarray(parameters(full))).kl()
+    got = ask(own(full).gaussian, *empty(), jnp.asarray(parameters(full))).kl()
     np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
@@ -196,7 +197,7 @@ def test_plain_draws_average_the_likelihood_and_carry_the_divergence_apart(full:
     draws, local = jnp.asarray(normal(N, 5, D, seed=2)), jnp.asarray(parameters(full))
     told = Told(lambda w: jnp.sin(w).sum(2))
     own(full, "draws", 5).bound(told, local, draws)
-    q = own(full).gaussian(*empty(), local)
+    q = ask(own(full).gaussian, *empty(), local)
     np.testing.assert_allclose(told.w, q.at(draws), rtol=1e-14)
     np.testing.assert_allclose(told.values, np.sin(q.at(draws)).sum(2).mean(1) - q.kl(), rtol=1e-12)
 
@@ -222,8 +223,8 @@ def test_recognition_network_of_categories_equals_the_dense_one(full: bool) -> N
     one_hot = np.concatenate([features, np.eye(3)[codes[:, 0]], np.eye(2)[codes[:, 1]]], axis=1)
     latents = GaussianLatents.amortised(jax.random.key(0), 7, OUTPUTS, D, hidden=(6, 5), full=full)
     latents = jax.tree.map(lambda a: a + 0.1, latents)
-    sparse = latents.gaussian(make_inputs(features, codes, (3, 2)), jnp.asarray(y), None)
-    plain = latents.gaussian(make_inputs(one_hot), jnp.asarray(y), None)
+    sparse = ask(latents.gaussian, make_inputs(features, codes, (3, 2)), jnp.asarray(y), None)
+    plain = ask(latents.gaussian, make_inputs(one_hot), jnp.asarray(y), None)
     np.testing.assert_allclose(sparse.mean, plain.mean, rtol=1e-11)
     np.testing.assert_allclose(sparse.scale, plain.scale, rtol=1e-11)
 
@@ -233,7 +234,7 @@ def test_recognition_network_of_categories_equals_the_dense_one(full: bool) -> N
     for weight, bias in inner:
         h = np.tanh(h @ np.asarray(weight) + np.asarray(bias))
     raw = h @ np.asarray(last[0]) + np.asarray(last[1])
-    expected = own(full).gaussian(*empty(), jnp.asarray(raw))
+    expected = ask(own(full).gaussian, *empty(), jnp.asarray(raw))
     np.testing.assert_allclose(sparse.mean, expected.mean, rtol=1e-11)
     np.testing.assert_allclose(sparse.scale, expected.scale, rtol=1e-11)
 
@@ -391,7 +392,7 @@ def test_nothing_is_inferred_without_latents() -> None:
 def test_points_of_their_own_start_at_the_guess(full: bool) -> None:
     w = normal(N, D, seed=5)
     latents, local = own(full).start(*empty(), w)
-    q = latents.gaussian(*empty(), local)
+    q = ask(latents.gaussian, *empty(), local)
     np.testing.assert_allclose(q.mean, w, rtol=1e-14)
     np.testing.assert_allclose(q.std(), np.full((N, D), 0.3), rtol=1e-12)
     np.testing.assert_allclose(q.log_det(), D * np.log(0.3), rtol=1e-12)

@@ -23,7 +23,7 @@ from gpcde.model.prior import StandardNormal
 from gpcde.prediction.paths import draw_path
 from gpcde.runtime.compilation import compiled
 from gpcde.runtime.precision import scope
-from small import fitted
+from small import ask, fitted
 from varying import Moved, OfBoth
 
 M, D, DRAWS, NOISE = 5, 3, 4000, 0.2
@@ -81,15 +81,15 @@ def draws(model: Model, statistics: Statistics, x: Inputs) -> np.ndarray:
 def exact(model: Model, statistics: Statistics, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of all f_l(h), from the dense joint posterior of all u_l; ordered by h, then l."""
     z, kernel = model.inducing_points, model.kernel
-    gram = np.asarray(kernel.gram(z))
+    gram = np.asarray(ask(kernel.gram, z))
     root = np.linalg.cholesky(gram + model.jitter * np.diag(gram).mean() * np.eye(M))
-    a = np.linalg.solve(root, np.asarray(kernel(z, jnp.asarray(h)))).T
+    a = np.linalg.solve(root, np.asarray(ask(kernel, z, jnp.asarray(h)))).T
     p = np.eye(D) if isinstance(model.mixing, Identity) else P
     count = p.shape[1]
     joint = np.linalg.inv(np.eye(count * M) + np.kron(p.T @ p, np.asarray(statistics.G)) / NOISE)
     mean = (joint @ (np.asarray(statistics.H) @ p).T.ravel() / NOISE).reshape(count, M)
     covariance = np.einsum("nm,lmji,ki->nlkj", a, joint.reshape(count, M, count, M), a)
-    rest = np.asarray(kernel(jnp.asarray(h), jnp.asarray(h))) - a @ a.T
+    rest = np.asarray(ask(kernel, jnp.asarray(h), jnp.asarray(h))) - a @ a.T
     covariance = covariance + np.einsum("nk,lj->nlkj", rest, np.eye(count))
     return (a @ mean.T).ravel(), covariance.reshape(2 * [len(h) * count])
 
@@ -147,9 +147,9 @@ def test_draws_share_one_uncertain_projection(input_map: str) -> None:
 def test_frequencies_are_of_the_kernels_spectrum(name: str) -> None:
     """Bochner: k(0, d) = v E cos(ωᵀd); 200,000 draws tell the Matérns apart."""
     kernel, gaps = KERNELS[name], np.array([[0.3, 0.0], [0.0, 0.7], [1.0, -0.5], [2.0, 1.0]])
-    where, variance = kernel.frequencies(jax.random.key(0), 2, 200_000)
+    where, variance = ask(kernel.frequencies, jax.random.key(0), 2, 200_000)
     got = float(variance) * np.cos(gaps @ np.asarray(where)).mean(1)
-    np.testing.assert_allclose(got, np.asarray(kernel(jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.01)
+    np.testing.assert_allclose(got, np.asarray(ask(kernel, jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.01)
 
 
 def test_other_kernels_have_no_spectrum() -> None:
@@ -197,7 +197,7 @@ def test_the_density_along_a_path_is_a_sum_of_normals_round_it(mixing: Mixing | 
     path = draw_path(jax.random.key(0), model, statistics)
     components = path.components(x)
     nodes = np.linspace(-5, 5, components.n_components)
-    f = np.asarray(path.functions(x, jnp.asarray(nodes[:, None])))
+    f = np.asarray(ask(path.functions, x, jnp.asarray(nodes[:, None])))
     means, rows = f if mixing is not None else f @ P.T, np.asarray(x.dense)
     noise = NOISE * np.exp(varies * (0.3 * rows + 0.2 * nodes))
     y = np.random.default_rng(1).normal(size=(2, D))
@@ -280,4 +280,4 @@ def test_what_does_not_depend_on_x_may_be_computed_once(input_map: str) -> None:
     waves = path.waves(w)
     assert (waves is None) == input_map.startswith("bent")
     if waves is not None:
-        np.testing.assert_allclose(path.functions(x, w, waves), path.functions(x, w), atol=1e-10)
+        np.testing.assert_allclose(ask(path.functions, x, w, waves), ask(path.functions, x, w), atol=1e-10)

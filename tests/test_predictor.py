@@ -25,6 +25,7 @@ from gpcde.model.surfaces import Surface
 from gpcde.prediction import predictor as _predictor
 from gpcde.prediction.nodes import Nodes
 from gpcde.prediction.predictor import Mixture, Predictor, make_predictor
+from small import ask
 from unseparated import Whole
 from varying import Moved, OfBoth
 
@@ -148,7 +149,7 @@ def test_the_density_is_the_dense_mixture(columns: int) -> None:
         for row, *parts in zip(np.asarray(y), means, covariances, strict=True)
     ]
     expected = logsumexp(np.asarray(logs) + np.asarray(log_weight), axis=1)
-    np.testing.assert_allclose(mixture.log_density(y), expected, rtol=1e-9)
+    np.testing.assert_allclose(ask(Mixture.log_density, mixture, y), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("columns", [0, 2, 3, 4])
@@ -244,7 +245,7 @@ def test_many_points_come_back_in_order() -> None:
     """The shortcut for separable kernels has blocks of its own."""
     model, statistics = make_model(Identity(D)), make_statistics()
     (x, y), (w, log_weight) = new_points(1030), components()
-    expected = predict(model, statistics, x, w, log_weight).log_density(y)
+    expected = ask(Mixture.log_density, predict(model, statistics, x, w, log_weight), y)
     np.testing.assert_allclose(log_density(model, statistics, x, y, w, log_weight), expected, rtol=1e-10)
 
 
@@ -270,7 +271,7 @@ def test_without_latents_it_is_the_predictive_of_sparse_regression() -> None:
     trainer = Trainer.create(12)
     posterior = optimal_posterior(trainer, jax.random.key(0), trainer.init(model), data).posterior
     new, targets = new_points(inputs=2)
-    out = predict(model, posterior, new, jnp.zeros((1, 0)), jnp.zeros(1)).log_density(targets)
+    out = ask(Mixture.log_density, predict(model, posterior, new, jnp.zeros((1, 0)), jnp.zeros(1)), targets)
 
     kzz, kzx, kzs = rbf(z, z) + model.jitter * VARIANCE * np.eye(M), rbf(z, x), rbf(z, np.asarray(new.dense))
     inner = kzz + kzx @ kzx.T / NOISE
@@ -298,7 +299,7 @@ def test_where_noise_and_prior_vary_so_do_variances_and_weights(columns: int) ->
     np.testing.assert_allclose(mixture.log_weight, tilted, rtol=1e-10)
     # and a row's likelihood at latents of its own is that of a component
     predictor = Predictor.create(model, statistics, Nodes(w, log_weight))
-    own = predictor.log_likelihood(x, y, jnp.broadcast_to(w, (TESTS, *w.shape)), jnp.zeros((TESTS, COMPONENTS, 0)))
+    own = ask(predictor.log_likelihood, x, y, jnp.broadcast_to(w, (TESTS, *w.shape)), jnp.zeros((TESTS, COMPONENTS, 0)))
     np.testing.assert_allclose(own, mixture.log_components(y), rtol=1e-9)
 
 
@@ -330,7 +331,7 @@ def test_an_almost_certain_p_is_a_known_one() -> None:
     statistics = make_statistics()
     (x, y), (w, log_weight) = new_points(), components()
     uncertain = make_model(GaussianMixing.create(MATRIX[:, :2], std=1e-7))
-    known = predict(make_model(make_mixing(2)), statistics, x, w, log_weight).log_density(y)
+    known = ask(Mixture.log_density, predict(make_model(make_mixing(2)), statistics, x, w, log_weight), y)
     np.testing.assert_allclose(predict(uncertain, statistics, x, w, log_weight).log_density(y), known, rtol=1e-9)
 
 
@@ -379,7 +380,7 @@ def test_rows_of_p_that_hardly_vary_are_known(columns: int) -> None:
     statistics = make_statistics()
     (x, y), (w, log_weight) = new_points(), components()
     known = make_model(PointMixing.create(MATRIX[:, :columns], learn=False))
-    expected = predict(known, statistics, x, w, log_weight).log_density(y)
+    expected = ask(Mixture.log_density, predict(known, statistics, x, w, log_weight), y)
     almost, not_quite = (
         predict(make_model(conjugate(columns, size)), statistics, x, w, log_weight).log_density(y)
         for size in (1e-13, 1e-3)

@@ -73,7 +73,7 @@ CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
     (unconditional, GPCDE(**SHORT), 0.1),
     (smooth, GPCDE(**SHORT), 0.05),
     (bimodal, ConditionalKDE(random_state=0), 0.15),
-    (bimodal, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
+    (bimodal, CVAE(max_epochs=200, learning_rate=0.005, random_state=0), 0.25),
     (bimodal, Stacked([("kde", ConditionalKDE()), ("linear", LinearGaussian())], cv=2, random_state=0), 0.15),
     (heteroscedastic, ConditionalKDE(random_state=0), 0.25),
     (heteroscedastic, CVAE(max_epochs=400, learning_rate=0.005, random_state=0), 0.25),
@@ -115,6 +115,6 @@ CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
 )
 def test_each_comes_close_to_the_truth(law: Callable[[int, int], Law], model: Any, margin: float) -> None:
     """The mean log density of new rows: less than the truth's by no more than the margin, and not more than by luck."""
-    known, new = law(600, 0), law(1000, 1)
+    known, new = law(500 if isinstance(model, GPCDE) else 600, 0), law(1000, 1)  # of up to 500 rows there is one design
     score = model.fit(known.X, known.y).score(new.X, new.y)
     assert new.truth.mean() - margin < score < new.truth.mean() + 0.02

@@ -19,6 +19,7 @@ from gpcde.model import (
     gauss_hermite,
     make_inputs,
 )
+from small import ask
 
 N = 4
 
@@ -55,19 +56,19 @@ def test_a_surface_is_a_network_of_x_times_fixed_functions_of_w(dim: int) -> Non
         along = [a / norm.pdf(0, 0, centres[1] - centres[0]) for a in along]
         basis = along[0] if dim == 1 else (along[0][..., :, None] * along[1][..., None, :]).reshape(N, 7, 25)
     expected = np.einsum("nob,nkb->nko", c, basis)
-    np.testing.assert_allclose(g(x, jnp.asarray(w)), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ask(g, x, jnp.asarray(w)), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_shared_latents_are_each_points_own() -> None:
     g, (x, _), w = surface(2, 2), inputs(), latents(1, 2)
-    np.testing.assert_allclose(g(x, w), g(x, jnp.broadcast_to(w, (N, *w.shape[1:]))), rtol=1e-12)
+    np.testing.assert_allclose(ask(g, x, w), ask(g, x, jnp.broadcast_to(w, (N, *w.shape[1:]))), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_a_surface_starts_near_zero_but_not_at_it(dim: int) -> None:
     """A network of zeros would have no gradient."""
     start = Surface.create(jax.random.key(0), 5, dim, 1, 0.7)
-    assert 0 < float(jnp.abs(start(inputs()[0], latents(N, dim))).max()) < 0.1
+    assert 0 < float(jnp.abs(ask(start, inputs()[0], latents(N, dim))).max()) < 0.1
 
 
 def test_the_penalty_of_a_surface_is_minus_the_log_prior_of_its_weights() -> None:
@@ -77,7 +78,7 @@ def test_the_penalty_of_a_surface_is_minus_the_log_prior_of_its_weights() -> Non
     def log_prior(g: Surface) -> float:
         return sum(float(norm.logpdf(np.asarray(w), 0, (0.7 * len(w)) ** -0.5).sum()) for w in g.network.weights)
 
-    np.testing.assert_allclose(two.penalty() - one.penalty(), log_prior(one) - log_prior(two), rtol=1e-11)
+    np.testing.assert_allclose(ask(two.penalty) - ask(one.penalty), log_prior(one) - log_prior(two), rtol=1e-11)
 
 
 def test_varying_noise_is_softly_limited() -> None:
@@ -86,12 +87,12 @@ def test_varying_noise_is_softly_limited() -> None:
     for size in (1e-3, 0.5, 10.0):
         g = surface(1, size=size)
         noise = VaryingNoise.create(g, 0.2)
-        log_scale, plain = np.asarray(noise.log_scale(x, w)), np.asarray(g(x, w))[..., 0]
+        log_scale, plain = np.asarray(ask(noise.log_scale, x, w)), np.asarray(ask(g, x, w))[..., 0]
         np.testing.assert_allclose(log_scale, 4 * np.tanh(plain / 4), rtol=1e-12)
         assert (np.abs(log_scale) <= np.minimum(np.abs(plain) * (1 + 1e-12), 4)).all()
-    np.testing.assert_allclose(log_scale, np.asarray(noise.with_noise_variance(7.0).log_scale(x, w)), rtol=1e-14)
+    np.testing.assert_allclose(log_scale, np.asarray(ask(noise.with_noise_variance(7.0).log_scale, x, w)), rtol=1e-14)
     np.testing.assert_allclose([noise.noise_variance, noise.with_noise_variance(7.0).noise_variance], [0.2, 7.0])
-    np.testing.assert_allclose(noise.penalty(), g.penalty(), rtol=1e-14)
+    np.testing.assert_allclose(ask(noise.penalty), ask(g.penalty), rtol=1e-14)
     with pytest.raises(NotImplementedError, match="VaryingNoise's may"):
         noise.row_log_scale(x)
 
@@ -104,13 +105,13 @@ def test_held_noise_is_constant_and_learns_no_surface() -> None:
     assert held.is_held
     assert not noise.is_held
     assert not held.freed().is_held
-    assert not np.asarray(held.log_scale(x, w)).any()
-    np.testing.assert_allclose(held.penalty(), ConstantNoise.create(0.2, believed=0.1).penalty(), rtol=1e-14)
+    assert not np.asarray(ask(held.log_scale, x, w)).any()
+    np.testing.assert_allclose(ask(held.penalty), ask(ConstantNoise.create(0.2, believed=0.1).penalty), rtol=1e-14)
 
     def objective(noise: VaryingNoise) -> Array:
         return jnp.sum(noise.log_scale(x, w) ** 2 + noise.log_scale(x, w)) + noise.penalty() + noise.noise_variance
 
-    slopes = {kind: jax.grad(objective)(one) for kind, one in (("held", held), ("free", noise))}
+    slopes = {kind: ask(jax.grad(objective), one) for kind, one in (("held", held), ("free", noise))}
     assert not any(leaf.any() for leaf in jax.tree.leaves(slopes["held"].surface))
     assert all(leaf.any() for leaf in jax.tree.leaves(slopes["free"].surface))
     assert slopes["held"].log_noise_variance != 0
@@ -124,9 +125,9 @@ def test_a_tilted_prior_is_a_density(dim: int) -> None:
     """E_N(0, I) exp(log p - log N) = 1 at every x, by another rule than its own; what it says is the surface."""
     prior, (x, _) = TiltedNormal(surface(dim)), inputs()
     nodes, log_weight = gauss_hermite(60, dim)
-    ratio = np.asarray(prior.log_ratio(x, jnp.asarray(nodes)[None]))
+    ratio = np.asarray(ask(prior.log_ratio, x, jnp.asarray(nodes)[None]))
     np.testing.assert_allclose(logsumexp(ratio + log_weight, axis=1), 0, atol=1e-5)
-    t = np.asarray(prior.surface(x, jnp.asarray(nodes)[None]))[..., 0]
+    t = np.asarray(ask(prior.surface, x, jnp.asarray(nodes)[None]))[..., 0]
     np.testing.assert_allclose(ratio - ratio[:, :1], t - t[:, :1], rtol=1e-9, atol=1e-11)
     assert np.ptp(t) > 1
 
@@ -136,7 +137,8 @@ def test_weights_of_nodes_under_a_tilted_prior_sum_to_one(dim: int) -> None:
     """And are those of any prior with that ratio."""
     prior, (x, _) = TiltedNormal(surface(dim)), inputs()
     nodes, log_weight = (jnp.asarray(a)[None] for a in evenly_spaced(9, dim))
-    got = prior.log_weights(x, nodes, log_weight)
+    got = ask(prior.log_weights, x, nodes, log_weight)
     np.testing.assert_allclose(logsumexp(got, axis=1), 0, atol=1e-12)
-    np.testing.assert_allclose(got, LatentPrior.log_weights(prior, x, nodes, log_weight), rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(prior.penalty(), prior.surface.penalty(), rtol=1e-14)
+    expected = ask(LatentPrior.log_weights, prior, x, nodes, log_weight)
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(ask(prior.penalty), ask(prior.surface.penalty), rtol=1e-14)

@@ -15,6 +15,8 @@ from small import QUICK, N, assert_same_model, fitted, frame, rows
 
 X, Y = rows()
 WEIGHTS = np.random.default_rng(0).integers(4, size=N)
+OFTEN = np.random.default_rng(0).permutation(np.repeat(np.arange(4), N // 3))
+"""Of more rows, so that as many are there as the small models have: theirs are the programs."""
 BATCHES: dict[str, Any] = {**QUICK, "batch_size": 16}
 
 MODELS: dict[str, tuple[Any, Any]] = {
@@ -26,7 +28,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "categories": (lambda: GP(kernel="matern32", **QUICK), frame),
     "P of log y": (
         lambda: GPCDE(inference="none", output_dim=1, y_transform="log", y_bounds=(-50, np.inf), **QUICK),
-        lambda: rows(outputs=2),
+        lambda n: rows(n, outputs=2),
     ),
     "no inputs": (lambda: GPLVM(**QUICK), rows),
 }
@@ -40,19 +42,19 @@ def take(table: Any, index: np.ndarray) -> Any:
 def test_a_weight_is_how_often_a_row_is_there(name: str) -> None:
     """Repeated in any order; the units of X and y, the way training took and the answers are the same to the bit."""
     make, data = MODELS[name]
-    table, y = data()
-    assert set(WEIGHTS) == {0, 1, 2, 3}
-    weighted = make().fit(table, y, sample_weight=WEIGHTS)
-    index = np.random.default_rng(1).permutation(np.repeat(np.arange(N), WEIGHTS))
+    table, y = data(len(OFTEN))
+    assert np.count_nonzero(OFTEN) == N
+    weighted = make().fit(table, y, sample_weight=OFTEN)
+    index = np.random.default_rng(1).permutation(np.repeat(np.arange(len(OFTEN)), OFTEN))
     repeated = make().fit(take(table, index), y[index])
     assert_same_model(weighted, repeated)
     assert weighted.n_seen_ == repeated.n_seen_
     if name != "early stopping":
-        assert weighted.n_seen_ == WEIGHTS.sum()
+        assert weighted.n_seen_ == OFTEN.sum()
     assert weighted.transform_.same_as(repeated.transform_)
     jax.tree.map(np.testing.assert_array_equal, weighted.features_, repeated.features_)
     np.testing.assert_array_equal(weighted.predict(table), repeated.predict(table))
-    there = np.flatnonzero(WEIGHTS)
+    there = np.flatnonzero(OFTEN)
     once = make().fit(take(table, there), y[there])
     assert np.abs(weighted.predict(table) - once.predict(table)).max() > 1e-6
 
@@ -90,10 +92,11 @@ def test_new_rows_have_weights_too() -> None:
 @pytest.mark.parametrize("inference", ["none", "gaussian"])
 def test_a_warm_start_knows_repeated_rows_again(inference: str) -> None:
     """Also where each row has a q(w) of its own: rows that repeat are one."""
-    index = np.repeat(np.arange(N), WEIGHTS)
+    table, y = rows(len(OFTEN))
+    index = np.repeat(np.arange(len(OFTEN)), OFTEN)
     settings: dict[str, Any] = {**QUICK, "inference": inference, "warm_start": True, "tol": 0.0}
-    one = GPCDE(**settings).fit(X, Y, WEIGHTS).fit(X, Y, WEIGHTS)
-    other = GPCDE(**settings).fit(X[index], Y[index]).fit(X[index], Y[index])
+    one = GPCDE(**settings).fit(table, y, OFTEN).fit(table, y, OFTEN)
+    other = GPCDE(**settings).fit(table[index], y[index]).fit(table[index], y[index])
     assert one.n_steps_ == 100
     assert_same_model(one, other)
 

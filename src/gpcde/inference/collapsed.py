@@ -41,9 +41,7 @@ def collapsed_bound(
     rounding, which L-BFGS would climb for ever: it is minus infinity.
     """
     draws = draw(key, state.model, batch.y.shape[0])
-    _, gradients = trainer.gradients(draws, state, batch)
-    posterior = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
-    state = eqx.tree_at(lambda s: s.posterior, state, posterior)
+    state = eqx.tree_at(lambda s: s.posterior, state, trainer.optimum(draws, state, batch))
     terms, gradients = trainer.gradients(draws, state, batch)
     highest = -0.5 * batch.y.shape[1] * jnp.log(2 * jnp.pi * state.model.noise_variance)
     sound = (terms.data / trainer.n_data <= highest + SLACK) & (terms.kl_u / trainer.n_data >= -SLACK)

@@ -30,7 +30,7 @@ from ..model.inputs import AnyArray
 from ..model.mixing import Mixing
 from ..model.model import Model
 from ..runtime.blocks import rung
-from ..runtime.compilation import compiled
+from ..runtime.compilation import compiled, shapes_of
 from ..runtime.files import Stored, check_fields, check_positive, register
 from ..runtime.precision import on_device, require_wide, scope, wide
 from ..runtime.spread import Spread, agreed, together
@@ -109,9 +109,7 @@ class State(Stored):
         check_positive(self, "step", least=0)
         check_positive(self, "caution")
         kept = None if self.local is None else self.local.value
-        # a function of this call alone: JAX keeps what it traced for as long as there is the function
-        begun = jax.eval_shape(lambda *parts: _begun(*parts), self.model, self.posterior, kept)
-        if _types(self) != _types(begun):
+        if _types(self) != _types(shapes_of(_begun, self.model, self.posterior, kept)):
             raise ValueError("Adam's moments do not fit the model, or what else training keeps beside it")
         if not all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(self.adam)):
             raise ValueError("Adam's moments hold NaN or infinity")
@@ -291,6 +289,16 @@ class Trainer(eqx.Module):
         at = Gradients((state.model, state.posterior.trained()), local, state.posterior.nudge())
         (_, terms), gradients = jax.value_and_grad(objective, has_aux=True)(at)
         return terms, gradients
+
+    def optimum(self, draws: Draws, state: State, batch: Batch) -> VariationalPosterior:
+        """q(u) after a natural-gradient step of size 1, which asks for no other derivative."""
+        local = None if state.local is None else state.local.value[batch.rows]
+
+        def objective(nudge: Coefficients | None) -> Float[Array, ""]:
+            return evaluate_bound(state.model, state.posterior, batch, draws, self.n_data, local, nudge).bound
+
+        slope = jax.grad(objective)(state.posterior.nudge())
+        return state.posterior.natural_step(slope, state.model.noise_variance, 1.0)
 
     def _shared_gradients(self, draws: Draws, state: State, batch: Batch) -> tuple[Terms, Gradients]:
         """The same by devices that share the rows: each thinks that its own are the batch.
@@ -546,8 +554,7 @@ def _likely_cause(state: State, data: Batch, step: int) -> str:
 def _statistics(
     trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, share: Float[AnyArray, ""]
 ) -> VariationalPosterior:
-    _, gradients = trainer.gradients(draw(key, state.model, batch.y.shape[0]), state, batch)
-    part = state.posterior.natural_step(gradients.coefficients, state.model.noise_variance, 1.0)
+    part = trainer.optimum(draw(key, state.model, batch.y.shape[0]), state, batch)
     return jax.tree.map(lambda a: share * a, part)
 
 

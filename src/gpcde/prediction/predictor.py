@@ -27,7 +27,7 @@ from ..model.kernels import Kernel
 from ..model.mixing import Directions
 from ..model.model import Model, kernel_rows, separated
 from ..runtime.blocks import by_blocks, in_blocks
-from ..runtime.compilation import compiled
+from ..runtime.compilation import compiled, shapes_of
 from ..runtime.precision import on_device, scope, wide
 from .nodes import Nodes
 
@@ -230,12 +230,7 @@ class Predictor(eqx.Module):
 
     def _separates(self) -> bool:
         """Whether kernel rows are products of a factor of x and one of w (see `separated`)."""
-
-        def parts(model: Model, w: Array) -> tuple[Array, tuple[Kernel, Kernel] | None]:
-            left, right = model.input_map.halves(jnp.zeros((2, model.input_map.context_dim)), w[None])
-            return right, model.kernel.separate(left.shape[1])
-
-        right, factors = jax.eval_shape(parts, self.model, self.nodes.w)  # asked of shapes, nothing is compiled
+        right, factors = shapes_of(_factors, self.model, self.nodes.w)
         return right.shape[0] == 1 and factors is not None
 
     def _rows_at_once(self) -> int:
@@ -259,9 +254,17 @@ def check_predicts(model: Model, posterior: VariationalPosterior, x: Inputs, out
     """Raise where a model does not answer with so many outputs for such inputs; nothing is computed."""
     if model.mixing.shape[0] != outputs:
         raise ValueError("its outputs do not fit its model")
-    nodes = Nodes.for_model(model)
-    # a function of this call alone: JAX keeps what it traced for as long as there is the function
-    jax.eval_shape(lambda m, q, x: make_predictor(m, q, nodes).at_nodes(x), model, posterior, x)
+    shapes_of(_answers, model, posterior, Nodes.for_model(model), x)
+
+
+def _answers(model: Model, posterior: VariationalPosterior, nodes: Nodes, x: Inputs) -> Mixture:
+    return make_predictor(model, posterior, nodes).at_nodes(x)
+
+
+def _factors(model: Model, w: Float[Array, "k d"]) -> tuple[Array, tuple[Kernel, Kernel] | None]:
+    """The GP's inputs on the side of w, and the kernel's two factors, if it has any."""
+    left, right = model.input_map.halves(jnp.zeros((2, model.input_map.context_dim)), w[None])
+    return right, model.kernel.separate(left.shape[1])
 
 
 _predictor = compiled(make_predictor)

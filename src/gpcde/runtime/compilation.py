@@ -24,7 +24,11 @@ _WISHED = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level
 MOST_PROGRAMS = 128
 """How many programs a process holds; the one not used for longest is dropped, since thousands exhaust memory maps."""
 
+MOST_SHAPES = 512
+"""Of how many signatures it is remembered what comes out."""
+
 _programs: OrderedDict[Signature, jax.stages.Compiled] = OrderedDict()
+_shapes: OrderedDict[Signature, Any] = OrderedDict()
 _lock = Lock()
 
 
@@ -71,8 +75,27 @@ def compiled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def shapes_of(function: Callable[..., Any], *args: Any) -> Any:
+    """Shapes and types of what a function, not one of a call alone, returns; as `jax.eval_shape`, but traced once."""
+    leaves, tree = jax.tree.flatten(args)
+    signature = Signature.of(function, leaves, tree)
+    with _lock:
+        known = signature in _shapes
+        found = _shapes.get(signature)
+    if not known:
+        # a function of this call alone: JAX keeps what it traced for as long as there is the function
+        found = jax.eval_shape(lambda *args: function(*args), *args)
+    with _lock:
+        _shapes[signature] = found
+        _shapes.move_to_end(signature)
+        while len(_shapes) > MOST_SHAPES:
+            _shapes.popitem(last=False)
+    return found
+
+
 def drop_programs() -> None:
     """Forget what was compiled in this process."""
     with _lock:
         _programs.clear()
+        _shapes.clear()
     jax.clear_caches()
