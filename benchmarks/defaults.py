@@ -13,6 +13,7 @@ first 500 test rows.
 The rivals, each with early stopping or a search of its own:
     MDN              5 or 10 components, rate 0.001 or 0.003, early stopped; the best of the four by the rows they hold
                      out, its seconds those of all four; full covariances where there are several outputs
+    Networks         the ensemble of mixture networks that stands beside GPCDE from 150 rows on, alone
     Flow             a spline flow, early stopped
     ConditionalKDE   all bandwidths by leave-one-out likelihood; KDE the same without inputs
     statsmodels      KDEMultivariateConditional's bandwidths by "cv_ml" (one output, up to 2 inputs and 200 rows)
@@ -40,9 +41,12 @@ from scipy.special import log_softmax
 
 import gpcde
 from gpcde.density.components import Components
-from gpcde.density.transforms import OutputTransform
-from gpcde.estimators.base import seed_of
+from gpcde.density.transforms import OutputTransform, standard_units
+from gpcde.estimators.base import Rows, seed_of
+from gpcde.estimators.companions import ENOUGH_FOR_NETWORKS
+from gpcde.estimators.ensemble import Ensemble
 from gpcde.estimators.network_training import split_rows
+from gpcde.model import make_inputs
 from gpcde.reproduce.lines import append_line, read_lines
 
 from collection import Split, collection
@@ -76,6 +80,16 @@ def tuned_mdn(X: np.ndarray, y: np.ndarray, seed: int) -> Predictor:
     # one seed, so the same rows are held out by all of them
     held = split_rows(np.random.default_rng(seed_of(seed)), len(y), models[0].validation_fraction)[1]
     return max(models, key=lambda model: model.predict_density(X[held]).log_pdf(y[held]).mean()).predict_density
+
+
+def networks(X: np.ndarray, y: np.ndarray, seed: int) -> Predictor:
+    outputs = y.reshape(len(y), -1)
+    units, (shift, unit) = OutputTransform.fit(outputs), standard_units(X)
+    rows = Rows(make_inputs((X - shift) / unit), units.to_standard(outputs), np.ones(len(y)))
+    made = Ensemble.of(rows, (), seed)
+    return lambda at: gpcde.ConditionalDensity(
+        made.components(make_inputs((at - shift) / unit)), units, flat=y.ndim == 1
+    )
 
 
 def mixture(log_weight: np.ndarray, mean: np.ndarray, std: np.ndarray) -> gpcde.ConditionalDensity:
@@ -136,6 +150,7 @@ class Model(NamedTuple):
 MODELS = {
     "GPCDE": Model(own("GPCDE", verbose=False)),
     "MDN": Model(tuned_mdn),
+    "Networks": Model(networks, suits=lambda n, d, outputs: n >= ENOUGH_FOR_NETWORKS),
     "Flow": Model(own("Flow"), "flowjax"),
     "ConditionalKDE": Model(own("ConditionalKDE")),
     "KDE": Model(own("KDE")),

@@ -14,7 +14,15 @@ from gpcde import GP, GPCDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators import base, companions, ensemble, plan
 from gpcde.estimators.base import FOLDS, Rows
-from gpcde.estimators.companions import AHEAD, DOUBT, LEAST, Companions, Regression, weighed
+from gpcde.estimators.companions import (
+    AHEAD,
+    DOUBT,
+    LEAST,
+    NETWORKS_DOUBT,
+    Companions,
+    Regression,
+    weighed,
+)
 from gpcde.estimators.ensemble import Ensemble
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
@@ -57,29 +65,32 @@ def members(model: GPCDE) -> Companions:
 @pytest.mark.parametrize(("ahead", "least", "most"), [(-3.0, 0.0, 0.0), (0.0, 0.0, 0.0), (3.0, 0.9, 1.0)])
 def test_a_share_is_what_held_out_rows_give(ahead: float, least: float, most: float) -> None:
     """More of it where its log densities are above the model's; none where they are the same."""
-    shares = weighed(np.stack([np.zeros(200), np.full(200, ahead)], axis=1), np.ones(200))
+    shares = weighed(np.stack([np.zeros(200), np.full(200, ahead)], axis=1), np.ones(200), [DOUBT, 0])
     assert least <= shares[1] <= most
     assert shares.sum() == pytest.approx(1)
 
 
-def test_shares_are_the_best_ones() -> None:
+@pytest.mark.parametrize("doubts", [[DOUBT, 0, 0], [DOUBT, 0, NETWORKS_DOUBT]])
+def test_shares_are_the_best_ones(doubts: list[float]) -> None:
     """By another method, of the log density of the rows and of those that the doubt stands for."""
     rng = np.random.default_rng(3)
     logs, weight = rng.normal(size=(80, 3)), rng.uniform(0.5, 2, 80)
-    doubt = np.array([0, -AHEAD, -AHEAD])
 
     def loss(free: np.ndarray) -> float:
         shares = softmax(free)
-        return -float(weight @ logsumexp(logs, b=shares, axis=1) + DOUBT * logsumexp(doubt, b=shares))
+        seen = float(weight @ logsumexp(logs, b=shares, axis=1))
+        for place, doubt in enumerate(doubts):
+            seen += doubt * float(logsumexp(np.where(np.arange(3) == place, 0, -AHEAD), b=shares))
+        return -seen
 
     best = softmax(minimize(loss, np.zeros(3)).x)
     assert best.min() > LEAST
-    np.testing.assert_allclose(weighed(logs, weight), best, atol=1e-4)
+    np.testing.assert_allclose(weighed(logs, weight, doubts), best, atol=1e-4)
 
 
 def test_overwhelming_rows_leave_no_doubt() -> None:
     """The model keeps next to nothing where every row is told better by another."""
-    shares = weighed(np.stack([np.full(40, -4.0), np.zeros(40)], axis=1), np.ones(40))
+    shares = weighed(np.stack([np.full(40, -4.0), np.zeros(40)], axis=1), np.ones(40), [DOUBT, 0])
     assert shares[0] < 0.005
 
 

@@ -36,8 +36,9 @@ from .stacking import stacking_weights
 LEAST = 0.02
 """A smaller share than this is none; the model keeps a twentieth of it."""
 
-DOUBT, AHEAD = 3.0, 2.0
-"""How many rows are thought to have been seen of which the model has a log density higher than others, by how much."""
+DOUBT, NETWORKS_DOUBT, AHEAD = 3.0, 2.0, 2.0
+"""How many rows are thought to have been seen of which the model, and of which networks, have a log density higher than
+all others, by how much: where few rows are held out, chance would leave nothing to one of them."""
 
 
 ENOUGH_FOR_NETWORKS = 150
@@ -108,17 +109,25 @@ class Regression(NamedTuple):
             return draw_path(key, self.model, self.posterior).components
 
 
+class Candidate(NamedTuple):
+    """What makes a companion when it is asked for, and how many rows are thought to have been seen in its favour."""
+
+    make: Callable[[], Companion]
+    doubt: float = 0.0
+
+
 def candidates(
     rows: Rows, regression: Callable[[], State], levels: tuple[int, ...], seed: int
-) -> tuple[Callable[[], Companion], ...]:
-    """What makes all that may stand beside the model of these rows, each when it is asked for."""
-    networks = (lambda: Ensemble.of(rows, levels, seed),)
-    return (
-        lambda: Regression.of(regression(), rows),
-        lambda: Line.of(rows, levels),
-        lambda: Neighbours.of(rows, levels, seed),
-        *networks[: rows.n_rows >= ENOUGH_FOR_NETWORKS],
+) -> tuple[Candidate, ...]:
+    """All that may stand beside the model of these rows."""
+    always = (
+        Candidate(lambda: Regression.of(regression(), rows)),
+        Candidate(lambda: Line.of(rows, levels)),
+        Candidate(lambda: Neighbours.of(rows, levels, seed)),
     )
+    if rows.n_rows < ENOUGH_FOR_NETWORKS:
+        return always
+    return *always, Candidate(lambda: Ensemble.of(rows, levels, seed), NETWORKS_DOUBT)
 
 
 class Trial(NamedTuple):
@@ -148,14 +157,19 @@ class Trial(NamedTuple):
 
     def log_densities(self, new: Rows, levels: tuple[int, ...], seed: int) -> Float[np.ndarray, "n m"]:
         """Of rows that were left out: by the model, first, and by all that may stand beside it."""
-        others = (make() for make in candidates(self.rows, lambda: self.regression, levels, seed))
+        others = (one.make() for one in candidates(self.rows, lambda: self.regression, levels, seed))
         return np.stack([self.log_density(new), *(one.log_density(new.x, new.z) for one in others)], axis=1)
 
 
-def weighed(logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
-    """The shares that rows give, by the log densities of them that the model, first, and others have; 0: left out."""
-    doubt = np.where(np.arange(logs.shape[1]) == 0, 0.0, -AHEAD)
-    shares = stacking_weights(np.concatenate([logs, doubt[None]]), np.append(weight, DOUBT))
+def weighed(
+    logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"], doubts: Sequence[float]
+) -> Float[np.ndarray, " m"]:
+    """The shares that rows give, by the log densities of them that the model, first, and others have; 0: left out.
+
+    `doubts` are the rows thought to have been seen in favour of each.
+    """
+    favourable = np.where(np.eye(logs.shape[1], dtype=bool), 0.0, -AHEAD)
+    shares = stacking_weights(np.concatenate([logs, favourable]), np.concatenate([weight, doubts]))
     shares = np.where(shares < LEAST, 0.0, shares)
     shares[0] = max(shares[0], 0.05 * LEAST)
     return shares / shares.sum()
@@ -190,12 +204,12 @@ class Companions(NamedTuple):
             new = trial.left_out(rows)
             logs.append(trial.log_densities(new, levels, seed))
             weights.append(new.weight)
-        shares = weighed(np.concatenate(logs), np.concatenate(weights))
+        found = candidates(rows, regression, levels, seed)
+        shares = weighed(np.concatenate(logs), np.concatenate(weights), [DOUBT, *(one.doubt for one in found)])
         kept = np.flatnonzero(shares[1:])
         if not len(kept):
             return None
-        members = candidates(rows, regression, levels, seed)
-        return cls(np.append(shares[:1], shares[1 + kept]), tuple(members[int(i)]() for i in kept))
+        return cls(np.append(shares[:1], shares[1 + kept]), tuple(found[int(i)].make() for i in kept))
 
     def joined(self, parts: Components, x: Inputs) -> Components:
         """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
