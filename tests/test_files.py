@@ -24,6 +24,7 @@ from gpcde.density.transforms import OutputTransform
 from gpcde.estimators import base
 from gpcde.estimators.companions import Companions, Regression
 from gpcde.estimators.cvae import Autoencoder
+from gpcde.estimators.ensemble import Ensemble
 from gpcde.estimators.kde import Bandwidths
 from gpcde.estimators.linear import Line
 from gpcde.estimators.mdn import MixtureNetwork
@@ -129,6 +130,9 @@ MAKE: dict[str, Callable[[], Any]] = {
         np.zeros(2),
         Bandwidths(np.ones(2), np.ones(1), np.full(1, 0.5)),
         np.array([3]),
+    ),
+    "Ensemble": lambda: Ensemble(
+        (np.ones((2, 3, 4), np.float32), np.ones((2, 4, 6), np.float32)), (np.ones((2, 4)), np.ones((2, 6))), 2, 1
     ),
     "Line": lambda: Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),
     "Regression": lambda: Regression(make_state().model, make_state().posterior),
