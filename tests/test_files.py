@@ -132,7 +132,7 @@ MAKE: dict[str, Callable[[], Any]] = {
         np.array([3]),
     ),
     "Ensemble": lambda: Ensemble(
-        (np.ones((2, 3, 4), np.float32), np.ones((2, 4, 6), np.float32)), (np.ones((2, 4)), np.ones((2, 6))), 2, 1
+        (jnp.ones((2, 3, 4), jnp.float32), jnp.ones((2, 4, 6))), (jnp.ones((2, 4)), jnp.ones((2, 6))), 2, 1
     ),
     "Line": lambda: Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),
     "Regression": lambda: Regression(make_state().model, make_state().posterior),
