@@ -4,8 +4,8 @@
 
 Gaussian process regression, where there is no more to learn than a mean; a line, where rows are few; the nearest rows,
 where a mean jumps or y lies in a few places; mixture networks, where there are rows enough for them. The shares are
-those with the best density on rows that none has seen (`stacking`), with some doubt in favour of the model; what has
-next to none is left out.
+those with the best density on rows that none has seen (`stacking`), with some doubt in favour of the model, and
+of networks; what has next to none is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,6 @@ LEAST = 0.02
 DOUBT, NETWORKS_DOUBT, AHEAD = 3.0, 2.0, 2.0
 """How many rows are thought to have been seen of which the model, and of which networks, have a log density higher than
 all others, by how much: where few rows are held out, chance would leave nothing to one of them."""
-
 
 ENOUGH_FOR_NETWORKS = 150
 """With fewer rows than this no networks are thought of."""

@@ -18,12 +18,11 @@ from ..density.components import Components
 from ..model.inputs import Inputs, linear
 from ..model.networks import MLP
 from ..runtime.blocks import padded, rung
-from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
 from .base import Rows
-from .mdn import NetworkOutput, as_mixture, first_bias, log_density
-from .network_training import evaluated, split_rows, train_network
+from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
+from .network_training import split_rows, train_network
 
 NETWORKS, COMPONENTS, HIDDEN = 8, 5, (50, 50, 50)
 
@@ -133,14 +132,11 @@ class Ensemble(Stored):
 
     def components(self, x: Inputs) -> Components:
         """The mixture at each x."""
-        log_weight, mean, root = evaluated(self._widened(), _outputs, x)
-        if self.outputs == 1:
-            return Components(log_weight, mean, root[..., 0] ** 2)
-        return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
+        return components_of(self._widened(), x, full=True)
 
     def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
         """log p(z_n|x_n)."""
-        return evaluated(self._widened(), _log_densities, x, z)
+        return log_densities_of(self._widened(), x, z)
 
     def _widened(self) -> "Ensemble":
         """The same networks in float64, as answers are."""
@@ -153,13 +149,3 @@ class Ensemble(Stored):
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
         """As it is: how far its networks differ is in the mixture."""
         return self.components
-
-
-@compiled
-def _outputs(ensemble: Ensemble, x: Inputs) -> NetworkOutput:
-    return ensemble(x)
-
-
-@compiled
-def _log_densities(ensemble: Ensemble, x: Inputs, z: Float[Array, "n D"]) -> Float[Array, " n"]:
-    return log_density(ensemble(x), z)

@@ -7,6 +7,7 @@ network of the paper, which learns the training rows by heart where they are few
 of y, so that none is lost from the beginning.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -108,13 +109,28 @@ def first_bias(z: Float[np.ndarray, "n D"], components: int, full: bool) -> Floa
 
 
 @compiled
-def _outputs(network: MixtureNetwork, x: Inputs) -> NetworkOutput:
+def _outputs(network: Callable[[Inputs], NetworkOutput], x: Inputs) -> NetworkOutput:
     return network(x)
 
 
 @compiled
-def _log_densities(network: MixtureNetwork, x: Inputs, y: Float[Array, "n D"]) -> Float[Array, " n"]:
+def _log_densities(network: Callable[[Inputs], NetworkOutput], x: Inputs, y: Float[Array, "n D"]) -> Float[Array, " n"]:
     return log_density(network(x), y)
+
+
+def components_of(network: Callable[[Inputs], NetworkOutput], x: Inputs, full: bool) -> Components:
+    """What a trained network says of any number of rows; `full` where components have axes of their own."""
+    log_weight, mean, root = evaluated(network, _outputs, x)
+    if not full or mean.shape[2] == 1:
+        return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
+    return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
+
+
+def log_densities_of(
+    network: Callable[[Inputs], NetworkOutput], x: Inputs, z: Float[np.ndarray, "n D"]
+) -> Float[np.ndarray, " n"]:
+    """log p(z_n|x_n) of any number of rows, by a trained network."""
+    return evaluated(network, _log_densities, x, z)
 
 
 class MDN(DensityEstimator):
@@ -276,12 +292,9 @@ class MDN(DensityEstimator):
 
     def _source(self, inputs: Inputs) -> Source:
         def components(rows: Int[np.ndarray, " b"]) -> Components:
-            log_weight, mean, root = evaluated(self.network_, _outputs, inputs.take(rows))
-            if self.covariance == "diagonal" or self.n_outputs_ == 1:
-                return Components(log_weight, mean, np.diagonal(root, axis1=2, axis2=3) ** 2)
-            return Components.of_covariances(log_weight, mean, root @ np.swapaxes(root, 2, 3))
+            return components_of(self.network_, inputs.take(rows), full=self.covariance == "full")
 
         def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
-            return evaluated(self.network_, _log_densities, inputs.take(rows), z)
+            return log_densities_of(self.network_, inputs.take(rows), z)
 
         return Source(components, log_pdf)
