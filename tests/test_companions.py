@@ -16,6 +16,7 @@ from gpcde.estimators import base, companions, ensemble, plan
 from gpcde.estimators.base import FOLDS, Rows
 from gpcde.estimators.companions import (
     AHEAD,
+    BEHIND,
     DOUBT,
     LEAST,
     NETWORKS_DOUBT,
@@ -86,6 +87,18 @@ def test_shares_are_the_best_ones(doubts: list[float]) -> None:
     best = softmax(minimize(loss, np.zeros(3)).x)
     assert best.min() > LEAST
     np.testing.assert_allclose(weighed(logs, weight, doubts), best, atol=1e-4)
+
+
+@pytest.mark.parametrize(("others", "stays"), [(-0.8, True), (-1.2, False)])
+def test_what_is_far_behind_is_left_out_though_a_row_or_two_favour_it(others: float, stays: bool) -> None:
+    """It would have a share by those rows, and all others would pay for it."""
+    logs = np.zeros((40, 2))
+    logs[:, 1] = others
+    logs[0] = -25.0, -5.0  # no more than ten nats tell how far behind it is
+    logs[1:3] = -4.0, 0.0
+    behind = np.average(np.maximum(logs, -10.0), axis=0)
+    assert (behind[1] > behind[0] - BEHIND) == stays
+    assert (weighed(logs, np.ones(40), [0, 0])[1] > LEAST) == stays
 
 
 def test_overwhelming_rows_leave_no_doubt() -> None:

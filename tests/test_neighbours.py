@@ -1,6 +1,7 @@
 """The nearest rows as a density: against a kernel estimate by all rows, and brute force."""
 
 import numpy as np
+import pytest
 from scipy.special import logsumexp
 
 from gpcde import ConditionalKDE
@@ -13,9 +14,9 @@ AT = RNG.uniform(-1, 1, (60, 1))
 STEPS = np.sign(np.sin(9 * AT[:, 0])) + 0.02 * RNG.standard_normal(60)
 
 
-def standard(n: int = 30, seed: int = 0) -> Rows:
+def standard(n: int = 30, seed: int = 0, outputs: int = 1) -> Rows:
     rng = np.random.default_rng(seed)
-    return Rows(make_inputs(rng.normal(size=(n, 2))), rng.normal(size=(n, 1)), np.ones(n))
+    return Rows(make_inputs(rng.normal(size=(n, 2))), rng.normal(size=(n, outputs)), np.ones(n))
 
 
 def test_its_density_is_that_of_a_conditional_kernel_estimate() -> None:
@@ -51,3 +52,13 @@ def test_a_weight_is_how_often_a_row_is_there() -> None:
     made = (Neighbours.of(some, (), 0)._replace(bandwidths=widths) for some in (twice, repeated))
     one, other = (beside.log_density(at.x, at.z) for beside in made)
     np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_log_density_is_that_of_the_components(outputs: int) -> None:
+    """Of several outputs it is computed without them, by all rows."""
+    rows = standard(NEAREST + 20, outputs=outputs)._replace(weight=np.linspace(0.5, 2, NEAREST + 20))
+    beside, at = Neighbours.of(rows, (), 0), standard(9, 1, outputs)
+    parts = beside.components(at.x)
+    assert parts.log_weight.shape[1] == (NEAREST if outputs == 1 else NEAREST + 20)
+    np.testing.assert_allclose(beside.log_density(at.x, at.z), parts.log_pdf(at.z[:, None])[:, 0], rtol=1e-10)

@@ -5,7 +5,7 @@
 Gaussian process regression, where there is no more to learn than a mean; a line, where rows are few; the nearest rows,
 where a mean jumps or y lies in a few places; mixture networks, where there are rows enough for them. The shares are
 those with the best density on rows that none has seen (`stacking`), with some doubt in favour of the model, and
-of networks; what has next to none is left out.
+of networks; what is far behind on its own, and what has next to none, is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,8 +43,9 @@ all others, by how much: where few rows are held out, chance would leave nothing
 ENOUGH_FOR_NETWORKS = 150
 """With fewer rows than this no networks are thought of."""
 
-LOWEST = -50.0
-"""The least log density that counts where a model is chosen: one row must not decide."""
+LOWEST, BEHIND = -10.0, 0.5
+"""The least log density that counts where a mean over rows decides, lest one of them does; and how far behind the best
+the mean of what stands beside the model may be: a broad density may gain by a row or two, and costs by all others."""
 
 
 @runtime_checkable
@@ -167,9 +168,14 @@ def weighed(
 
     `doubts` are the rows thought to have been seen in favour of each.
     """
+    mean = np.average(np.maximum(logs, LOWEST), axis=0, weights=weight)
+    near = mean > mean.max() - BEHIND
+    near[0] = True
     favourable = np.where(np.eye(logs.shape[1], dtype=bool), 0.0, -AHEAD)
-    shares = stacking_weights(np.concatenate([logs, favourable]), np.concatenate([weight, doubts]))
-    shares = np.where(shares < LEAST, 0.0, shares)
+    seen, counts = np.concatenate([logs, favourable]), np.concatenate([weight, doubts])
+    shares = np.zeros(logs.shape[1])
+    shares[near] = stacking_weights(seen[:, near], counts)
+    shares[shares < LEAST] = 0
     shares[0] = max(shares[0], 0.05 * LEAST)
     return shares / shares.sum()
 

@@ -24,7 +24,10 @@ from .base import Rows
 from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
 from .network_training import split_rows, train_network
 
-NETWORKS, COMPONENTS, HIDDEN = 8, 5, (50, 50, 50)
+NETWORKS, HIDDEN = 8, (50, 50, 50)
+
+FEW_COMPONENTS, MANY_COMPONENTS = 5, 10
+"""Of each network: for one output, and for several."""
 
 HELD, RATE, DECAY, FALLS = 0.1, 3e-3, 0.01, 2
 """The share of the rows held out, AdamW's first rate and weight decay, and how often the rate falls."""
@@ -96,14 +99,16 @@ class Ensemble(Stored):
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
         """Networks that all say nearly the same mixture everywhere."""
-        bias = first_bias(rows.z, COMPONENTS, full=True)
+        outputs = rows.z.shape[1]
+        components = FEW_COMPONENTS if outputs == 1 else MANY_COMPONENTS
+        bias = first_bias(rows.z, components, full=True)
         sizes = rows.x.dense.shape[1] + sum(levels), *HIDDEN, len(bias)
         made = [MLP.create(jax.random.fold_in(key, i), sizes, last_scale=0.1) for i in range(NETWORKS)]
         weights, biases = jax.tree.map(
             lambda *same: jnp.stack(same).astype(jnp.float32),
             *((one.weights, (*one.biases[:-1], jnp.asarray(bias))) for one in made),
         )
-        return cls(weights, biases, COMPONENTS, rows.z.shape[1])
+        return cls(weights, biases, components, outputs)
 
     def _each(self, x: Inputs) -> NetworkOutput:
         """What each network says."""

@@ -56,7 +56,7 @@ except ImportError:  # before, there is nothing to support
         return method
 
 
-LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 50_000, 4
+LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
 """The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
@@ -88,7 +88,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     companions : {"auto", True, False}, default="auto"
         Whether other densities stand beside the model, with the shares that held-out rows give them: Gaussian process
         regression, linear regression, a kernel estimate by the nearest rows and, from 150 rows on, an ensemble of
-        mixture networks; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to 50,000
+        mixture networks; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to 100,000
         rows in memory and up to four outputs.
     y_transform : {"log", "logit"}, default=None
         "log" for y above a bound, "logit" for y between two.

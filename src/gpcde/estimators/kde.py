@@ -23,7 +23,7 @@ from ..density.components import Components
 from ..density.conditional import Source
 from ..model.gaussians import LOG_2PI
 from ..model.inputs import AnyArray, Inputs, Numbers, make_inputs, one_hot
-from ..runtime.blocks import padded, rung
+from ..runtime.blocks import by_blocks, padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import on_device, scope
@@ -85,6 +85,40 @@ def _log_gaussian(
     """-1/2 sum_j ((a_nj - b_mj) / h_j)²."""
     one, two = a / h, b / h
     return (one @ two.T - (0.5 * (one**2).sum(1)[:, None] + 0.5 * (two**2).sum(1))).clip(None, 0)
+
+
+PAIRS_AT_ONCE = 2**20
+"""Of a row whose density is asked for and one that is kept: so many are looked at together."""
+
+
+class Kept(NamedTuple):
+    """Rows that a kernel estimate keeps: inputs, outputs, and log weights."""
+
+    x: Inputs
+    y: Float[AnyArray, "N D"]
+    log_weight: Float[AnyArray, " N"]
+
+
+def log_density(
+    x: Inputs, y: Float[np.ndarray, "n D"], kept: Kept, h: Bandwidths, levels: Numbers
+) -> Float[np.ndarray, " n"]:
+    """log p(y_n|x_n) by all rows that are kept, which are padded to few sizes by rows of no weight."""
+    count = len(kept.y)
+    kept = padded(kept, rung(count))
+    kept.log_weight[count:] = -np.inf
+    with scope():
+        fixed = on_device((kept, Bandwidths(*(np.asarray(a, float) for a in h)), np.asarray(levels, float)))
+        most = max(1, PAIRS_AT_ONCE // rung(count))
+        return by_blocks(lambda *rows: _log_densities(*on_device(rows), *fixed), (x, y), most)
+
+
+@compiled
+def _log_densities(
+    x: Inputs, y: Float[Array, "n D"], kept: Kept, h: Bandwidths, levels: Float[Array, " c"]
+) -> Float[Array, " n"]:
+    log_x = log_kernel(x, kept.x, h, levels) + kept.log_weight
+    log_y = _log_gaussian(y, kept.y, h.y) - 0.5 * y.shape[1] * LOG_2PI - jnp.log(h.y).sum()
+    return jax.nn.logsumexp(log_x + log_y, axis=1) - jax.nn.logsumexp(log_x, axis=1)
 
 
 def _unpacked(raw: Float[AnyArray, " p"], outputs: int, levels: Float[AnyArray, " c"]) -> Bandwidths:
@@ -417,7 +451,12 @@ class ConditionalKDE(_Kernels):
                 mean = np.broadcast_to(self.y_, (len(rows), *self.y_.shape))
                 return Components(logs - logsumexp(logs, axis=1, keepdims=True), mean, variance)
 
-            return Source(weighted)
+            kept = Kept(self.x_, self.y_, np.zeros(len(self.y_)))
+
+            def log_pdf(rows: Int[np.ndarray, " b"], z: Float[np.ndarray, "b D"]) -> Float[np.ndarray, " b"]:
+                return log_density(inputs.take(rows), z, kept, self.bandwidths_, self.features_.levels)
+
+            return Source(weighted, log_pdf)
         if not self.features_.width:  # all rows are as near
             return self._everywhere()
         count, index = min(self.n_neighbors, len(self.y_)), self._index()

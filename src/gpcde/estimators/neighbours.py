@@ -2,7 +2,8 @@
 
     p(y|x) = sum_n π_n(x) N(y | y_n, diag h²),     π_n(x) ∝ v_n prod_j k_j(x_j, x_nj)
 
-The sum runs over the rows that are nearest to x; the bandwidths are those of a conditional kernel estimate (`kde`).
+The bandwidths are those of a conditional kernel estimate (`kde`). Of one output the sum runs over the rows that are
+nearest to x; of several over all, for among the kernels of y few rows would leave gaps.
 """
 
 from collections.abc import Callable
@@ -16,10 +17,10 @@ from ..model.inputs import Inputs
 from ..runtime.blocks import by_blocks
 from ..runtime.files import check_fields, register
 from .base import Rows
-from .kde import Bandwidths, fit_bandwidths, log_kernel
+from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel
 
 MOST_ROWS, NEAREST = 2_000, 100
-"""Rows that are remembered, and those of them that a density is made of."""
+"""Rows that are remembered, and those of them that a density of one output is made of."""
 
 ENOUGH = 500
 """Rows that tell the bandwidths."""
@@ -62,14 +63,19 @@ class Neighbours(NamedTuple):
         widths = Bandwidths(*(np.asarray(width, float) for width in found))
         return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int))
 
+    @property
+    def _enough(self) -> int:
+        """How many rows a density is made of."""
+        return min(len(self.z), NEAREST) if self.z.shape[1] == 1 else len(self.z)
+
     def nearest(self, x: Inputs) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
         """The rows that count most at each x, and log π of them."""
 
         def some(x: Inputs) -> tuple[np.ndarray, np.ndarray]:
             logs = log_kernel(x, self.x, self.bandwidths, self.levels) + self.log_weight
             near = np.broadcast_to(np.arange(len(self.z)), logs.shape)
-            if len(self.z) > NEAREST:
-                near = np.argpartition(logs, -NEAREST, axis=1)[:, -NEAREST:]
+            if self._enough < len(self.z):
+                near = np.argpartition(logs, -self._enough, axis=1)[:, -self._enough :]
             logs = np.take_along_axis(logs, near, axis=1)
             return near, logs - log_sum_exp(logs)[:, None]
 
@@ -82,6 +88,8 @@ class Neighbours(NamedTuple):
 
     def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
         """The log density by the neighbours alone."""
+        if self._enough == len(self.z):
+            return log_density(x, z, Kept(self.x, self.z, self.log_weight), self.bandwidths, self.levels)
 
         def some(x: Inputs, z: Float[np.ndarray, "b D"]) -> np.ndarray:
             return self.components(x).log_pdf(z[:, None])[:, 0]
