@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 
-from gpcde.density.components import Components, Univariate
+from gpcde.density.components import MANY_POINTS, Components, Univariate
 
 N, K, D, L = 3, 4, 3, 2
 FORMS = ["axes", "round", "shared", "own"]
@@ -218,3 +218,19 @@ def test_far_tails_are_finite_and_right() -> None:
     u = Univariate.of(c, 0)
     np.testing.assert_array_equal(u.cdf(np.array([[-1e6, 1e6]])), [[0, 1]])
     np.testing.assert_allclose(u.crps(np.array([1e6])) + u.crps(np.array([-1e6])), 2e6, rtol=1e-6)
+
+
+def test_many_points_are_told_by_one_product_as_few_are_one_by_one() -> None:
+    """Of components with axes of their own: by SciPy's normal density."""
+    rng = np.random.default_rng(5)
+    root, weight = rng.normal(size=(2, 4, 3, 3)), rng.dirichlet(np.ones(4), 2)
+    mean, covariance = rng.normal(size=(2, 4, 3)), root @ np.swapaxes(root, 2, 3) + 0.1 * np.eye(3)
+    z = rng.normal(size=(2, MANY_POINTS, 3))
+    parts = Components.of_covariances(np.log(weight), mean, covariance)
+    density = [
+        [multivariate_normal(mean[n, k], covariance[n, k]).logpdf(z[n]) + np.log(weight[n, k]) for k in range(4)]
+        for n in range(2)
+    ]
+    expected = np.swapaxes(np.array(density), 1, 2)
+    np.testing.assert_allclose(parts.log_joint(z), expected, rtol=1e-10)
+    np.testing.assert_allclose(parts.log_joint(z[:, :2]), expected[:, :2], rtol=1e-10)

@@ -11,7 +11,8 @@ from scipy.stats import multivariate_normal, norm
 
 from gpcde.estimators import ensemble
 from gpcde.estimators.base import Rows
-from gpcde.estimators.companions import ENOUGH_FOR_NETWORKS, Ensemble, candidates
+from gpcde.estimators.companions import ENOUGH_FOR_NETWORKS, candidates
+from gpcde.estimators.ensemble import Ensemble, Size
 from gpcde.estimators.mdn import LEAST_LOG_STD
 from gpcde.estimators.network_training import train_network
 from gpcde.model import make_inputs
@@ -32,8 +33,8 @@ def law(n: int, seed: int) -> tuple[Rows, np.ndarray]:
 def small() -> Iterator[None]:
     """Fewer and smaller networks."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"NETWORKS": 3, "HIDDEN": (16, 16), "MOST_STEPS": 1_500}.items():
-            patch.setattr(ensemble, name, value)
+        patch.setattr(Size, "of", lambda rows: Size(3, 16, (5, 10)))
+        patch.setattr(ensemble, "MOST_STEPS", 1_500)
         yield
 
 
@@ -118,6 +119,15 @@ def test_steps_that_become_smaller_only_gain() -> None:
 def test_it_is_thought_of_where_rows_are_many_enough() -> None:
     for n, more in ((ENOUGH_FOR_NETWORKS - 1, 0), (ENOUGH_FOR_NETWORKS, 1)):
         assert len(candidates(law(n, 0)[0], lambda: None, (), 0)) == 3 + more  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_several_outputs_have_more_components(outputs: int) -> None:
+    rows = law(40, 0)[0]
+    rows = rows._replace(z=np.repeat(rows.z, outputs, axis=1) + np.arange(40)[:, None] ** np.arange(outputs))
+    first = Ensemble._first(jax.random.key(0), rows, ())
+    first.check_fits(rows.x, outputs)
+    assert first.components(rows.x).n_components == 3 * (5 if outputs == 1 else 10)
 
 
 def test_layers_that_do_not_fit_are_refused() -> None:

@@ -25,6 +25,10 @@ def log_sum_exp(a: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n"]:
         return top[..., 0] + np.log(shares.sum(-1))
 
 
+MANY_POINTS = 8
+"""From so many points of a row on, log densities of components with their own axes are made by one product."""
+
+
 class Components(NamedTuple):
     """Mixtures of some rows; `mean` is in the coordinates of the basis, `outside` the variance beyond it."""
 
@@ -68,6 +72,8 @@ class Components(NamedTuple):
 
     def log_joint(self, z: Float[np.ndarray, "n g D"]) -> Float[np.ndarray, "n g k"]:
         """log π_nk N(z | ·)."""
+        if self.basis is not None and self.basis.shape[2] == self.basis.shape[3] and z.shape[1] >= MANY_POINTS:
+            return self._expanded(z)
         inside = z[:, :, None] if self.basis is None else (z[:, :, None, None] @ self.basis[:, None])[:, :, :, 0]
         variance = np.broadcast_to(self.variance, self.mean.shape)
         total = np.broadcast_to(np.log(self.variance), self.mean.shape).sum(2)[:, None] + self.n_outputs * LOG_2PI
@@ -78,6 +84,17 @@ class Components(NamedTuple):
             beyond = z[:, :, None] - (self.basis[:, None] @ inside[..., None])[..., 0]
             total = total + (beyond**2).sum(3) / self.outside[:, None] + left * np.log(self.outside)[:, None]
         return self.log_weight[:, None] - 0.5 * total
+
+    def _expanded(self, z: Float[np.ndarray, "n g D"]) -> Float[np.ndarray, "n g k"]:
+        """log π_nk N(z | ·) where axes are of all outputs: linear in z, its squares and products, so one product."""
+        assert self.basis is not None
+        variance = np.broadcast_to(self.variance, self.mean.shape)
+        precision = (self.basis / variance[:, :, None]) @ np.swapaxes(self.basis, 2, 3)
+        slope = (self.basis @ (self.mean / variance)[..., None])[..., 0]
+        level = self.log_weight - 0.5 * (np.log(variance) + self.mean**2 / variance + LOG_2PI).sum(2)
+        one, two = np.triu_indices(self.n_outputs)
+        squares = np.where(one == two, -0.5, -1.0) * precision[:, :, one, two]
+        return z @ np.swapaxes(slope, 1, 2) + (z[..., one] * z[..., two]) @ np.swapaxes(squares, 1, 2) + level[:, None]
 
     def marginal(self, columns: list[int]) -> "Components":
         """The mixture of some of the outputs."""

@@ -402,7 +402,7 @@ class ConditionalDensity:
         check_level(level)
         threshold = np.empty(len(self))
         if self.n_outputs > 1:
-            for rows, c in self._blocks(4096):
+            for rows, c in self._blocks(1024):
                 threshold[rows] = sampled_threshold(c, self._transform, level)
             return Region(self, level, threshold, None)
         found: list[np.ndarray] = []

@@ -398,7 +398,7 @@ def _threshold(seen: Sight, transform: OutputTransform, level: float) -> Float[n
 
 
 def sampled_threshold(
-    c: Components, transform: OutputTransform, level: float, points: int = 4096
+    c: Components, transform: OutputTransform, level: float, points: int = 1024
 ) -> Float[np.ndarray, " n"]:
     """The log height above which the mass is `level`, for several outputs, from quasi-random draws of each row."""
     from scipy.stats import qmc

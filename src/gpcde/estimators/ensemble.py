@@ -7,6 +7,7 @@ when to end. In float32: no statistic is made of it.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,10 +25,8 @@ from .base import Rows
 from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
 from .network_training import split_rows, train_network
 
-NETWORKS, HIDDEN = 8, (50, 50, 50)
-
-FEW_COMPONENTS, MANY_COMPONENTS = 5, 10
-"""Of each network: for one output, and for several."""
+MANY_ROWS = 10_000
+"""From more rows than this wider networks learn more, and fewer of them are enough."""
 
 HELD, RATE, DECAY, FALLS = 0.1, 3e-3, 0.01, 2
 """The share of the rows held out, AdamW's first rate and weight decay, and how often the rate falls."""
@@ -37,6 +36,19 @@ PATIENCE, MOST_STEPS = 500, 10_000
 
 BATCHES, LEAST_BATCH, MOST_BATCH = 16, 32, 256
 """How many batches a pass takes, nearly, and the least and the most rows of one."""
+
+
+class Size(NamedTuple):
+    """How many networks there are, and how wide each of three layers is; components of one output, and of several."""
+
+    networks: int
+    width: int
+    components: tuple[int, int]
+
+    @classmethod
+    def of(cls, rows: int) -> "Size":
+        """What that many rows can teach."""
+        return cls(8, 50, (5, 10)) if rows <= MANY_ROWS else cls(4, 100, (10, 30))
 
 
 class Ensemble(Stored):
@@ -99,11 +111,11 @@ class Ensemble(Stored):
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
         """Networks that all say nearly the same mixture everywhere."""
-        outputs = rows.z.shape[1]
-        components = FEW_COMPONENTS if outputs == 1 else MANY_COMPONENTS
+        size, outputs = Size.of(rows.n_rows), rows.z.shape[1]
+        components = size.components[outputs > 1]
         bias = first_bias(rows.z, components, full=True)
-        sizes = rows.x.dense.shape[1] + sum(levels), *HIDDEN, len(bias)
-        made = [MLP.create(jax.random.fold_in(key, i), sizes, last_scale=0.1) for i in range(NETWORKS)]
+        layers = rows.x.dense.shape[1] + sum(levels), *[size.width] * 3, len(bias)
+        made = [MLP.create(jax.random.fold_in(key, i), layers, last_scale=0.1) for i in range(size.networks)]
         weights, biases = jax.tree.map(
             lambda *same: jnp.stack(same).astype(jnp.float32),
             *((one.weights, (*one.biases[:-1], jnp.asarray(bias))) for one in made),
