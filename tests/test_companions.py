@@ -98,7 +98,8 @@ def test_what_is_far_behind_is_left_out_though_a_row_or_two_favour_it(others: fl
     logs[1:3] = -4.0, 0.0
     behind = np.average(np.maximum(logs, -10.0), axis=0)
     assert (behind[1] > behind[0] - BEHIND) == stays
-    assert (weighed(logs, np.ones(40), [0, 0])[1] > LEAST) == stays
+    assert (weighed(logs, np.ones(40), [0, 0], BEHIND)[1] > LEAST) == stays
+    assert weighed(logs, np.ones(40), [0, 0])[1] > LEAST
 
 
 def test_overwhelming_rows_leave_no_doubt() -> None:

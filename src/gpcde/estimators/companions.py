@@ -45,7 +45,8 @@ ENOUGH_FOR_NETWORKS = 150
 
 LOWEST, BEHIND = -10.0, 0.5
 """The least log density that counts where a mean over rows decides, lest one of them does; and how far behind the best
-the mean of what stands beside the model may be: a broad density may gain by a row or two, and costs by all others."""
+the mean of what stands beside the model may be: a broad density may gain by a row or two, and costs by all others.
+Where rows are so few that they are held out several times, it is worth that."""
 
 
 @runtime_checkable
@@ -162,14 +163,18 @@ class Trial(NamedTuple):
 
 
 def weighed(
-    logs: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"], doubts: Sequence[float]
+    logs: Float[np.ndarray, "n m"],
+    weight: Float[np.ndarray, " n"],
+    doubts: Sequence[float],
+    behind: float = np.inf,
 ) -> Float[np.ndarray, " m"]:
     """The shares that rows give, by the log densities of them that the model, first, and others have; 0: left out.
 
-    `doubts` are the rows thought to have been seen in favour of each.
+    `doubts` are the rows thought to have been seen in favour of each; what is more than `behind` the best on average has
+    no share.
     """
     mean = np.average(np.maximum(logs, LOWEST), axis=0, weights=weight)
-    near = mean > mean.max() - BEHIND
+    near = mean > mean.max() - behind
     near[0] = True
     favourable = np.where(np.eye(logs.shape[1], dtype=bool), 0.0, -AHEAD)
     seen, counts = np.concatenate([logs, favourable]), np.concatenate([weight, doubts])
@@ -210,7 +215,8 @@ class Companions(NamedTuple):
             logs.append(trial.log_densities(new, levels, seed))
             weights.append(new.weight)
         found = candidates(rows, regression, levels, seed)
-        shares = weighed(np.concatenate(logs), np.concatenate(weights), [DOUBT, *(one.doubt for one in found)])
+        doubts, behind = [DOUBT, *(one.doubt for one in found)], BEHIND if len(trials) == 1 else np.inf
+        shares = weighed(np.concatenate(logs), np.concatenate(weights), doubts, behind)
         kept = np.flatnonzero(shares[1:])
         if not len(kept):
             return None
