@@ -170,8 +170,8 @@ def weighed(
 ) -> Float[np.ndarray, " m"]:
     """The shares that rows give, by the log densities of them that the model, first, and others have; 0: left out.
 
-    `doubts` are the rows thought to have been seen in favour of each; what is more than `behind` the best on average has
-    no share.
+    `doubts` are the rows thought to have been seen in favour of each; what is more than `behind` the best on average
+    has no share.
     """
     mean = np.average(np.maximum(logs, LOWEST), axis=0, weights=weight)
     near = mean > mean.max() - behind
