@@ -26,6 +26,7 @@ from gpcde.model.mixing import GaussianMixing, Identity, Mixing, PointMixing
 from gpcde.model.model import Model, separated
 from gpcde.model.prior import LatentPrior, StandardNormal
 from gpcde.runtime.precision import wide
+from small import ask
 from unseparated import Whole
 from varying import Moved, OfBoth, OfInput
 
@@ -683,7 +684,7 @@ def test_a_single_precision_model_has_the_bound_of_its_double_copy(kind: str) ->
         return jnp.asarray(np.float32(a)) if jnp.issubdtype(a.dtype, jnp.floating) else a
 
     small = jax.tree.map(narrow, (model, batch, draws))
-    double = wide(small)
+    double = ask(wide, small)
     terms, slopes = bound_and_derivatives(small[0], statistics, *small[1:])
     expected_terms, expected = bound_and_derivatives(double[0], statistics, *double[1:])
     assert terms.bound.dtype == jnp.float64

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def quick(**parameters: Any) -> GPCDE:
     return GPCDE(**{"inference": "none", **QUICK, **parameters})
 
 
+@cache
+def whole_fit() -> GPCDE:
+    """What a fit with `BATCHES` that nothing disturbed ends with."""
+    return GPCDE(**BATCHES).fit(X, Y)
+
+
 class Crash(Exception):
     pass
 
@@ -50,17 +57,16 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("often")
 def test_an_interrupted_fit_resumes_as_if_nothing_had_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint is of step 100: a callback comes before it is written. A finished one is taken as it is."""
-    whole_fit = GPCDE(**BATCHES).fit(X, Y)
     settings = {**BATCHES, "checkpoint": tmp_path / "checkpoint"}
     with pytest.raises(Crash):
         GPCDE(**settings, callbacks=[crash_at(150)]).fit(X, Y)
     seen: list[int] = []
     resumed = GPCDE(**settings, callbacks=[lambda model, record: seen.append(record.step)]).fit(X, Y)
     assert seen == [150, 200]
-    assert_same_model(resumed, whole_fit)
+    assert_same_model(resumed, whole_fit())
 
     monkeypatch.setattr(estimator, "train", None)
-    assert_same_model(GPCDE(**settings).fit(X, Y), whole_fit)
+    assert_same_model(GPCDE(**settings).fit(X, Y), whole_fit())
 
 
 @pytest.mark.usefixtures("often")
@@ -68,12 +74,12 @@ def test_a_resumed_fit_ends_where_it_would_have(tmp_path: Path) -> None:
     """The gain of the first chunk after the interruption counts from the last one before it."""
     free = quick(max_steps=200, tol=0.0).fit(X, Y).history_["bound"]
     settings: dict[str, Any] = {"max_steps": 200, "tol": float(abs(free[2] - free[1])) * 1.01}
-    whole_fit = quick(**settings).fit(X, Y)
+    whole = quick(**settings).fit(X, Y)
     settings["checkpoint"] = str(tmp_path / "checkpoint")
-    assert whole_fit.n_steps_ == 150
+    assert whole.n_steps_ == 150
     with pytest.raises(Crash):
         quick(**settings, callbacks=[crash_at(150)]).fit(X, Y)
-    assert_same_model(quick(**settings).fit(X, Y), whole_fit)
+    assert_same_model(quick(**settings).fit(X, Y), whole)
 
 
 @pytest.mark.usefixtures("often")
@@ -81,15 +87,15 @@ def test_early_stopping_remembers_its_best_state(tmp_path: Path) -> None:
     """The best state of the held-out rows, and how long it has waited, survive the interruption."""
     settings: dict[str, Any] = {"batch_size": 8, "max_steps": 600, "early_stopping": True, "patience": 3}
     noise = np.random.default_rng(0).standard_normal(len(X))  # nothing to learn: the first state is the best
-    whole_fit = quick(**settings).fit(X, noise)
-    ended = int(whole_fit.history_["step"][-1])
-    assert whole_fit.n_steps_ < ended
+    whole = quick(**settings).fit(X, noise)
+    ended = int(whole.history_["step"][-1])
+    assert whole.n_steps_ < ended
     settings["checkpoint"] = str(tmp_path / "checkpoint")
     with pytest.raises(Crash):
         quick(**settings, callbacks=[crash_at(ended)]).fit(X, noise)
     resumed = quick(**settings).fit(X, noise)
     assert resumed.history_["step"][-1] == ended
-    assert_same_model(resumed, whole_fit)
+    assert_same_model(resumed, whole)
 
 
 @pytest.mark.usefixtures("often")
@@ -137,14 +143,13 @@ def interrupt_at(step: int) -> Callable[[GPCDE, Record], None]:
 
 def test_ctrl_c_leaves_the_last_good_state_from_which_a_fit_goes_on() -> None:
     """The model is what a shorter fit of the same schedule had been; state, history and number of steps agree."""
-    whole_fit = GPCDE(**BATCHES).fit(X, Y)
     model = GPCDE(**BATCHES, callbacks=[interrupt_at(100)])
     with pytest.warns(FitWarning, match="interrupted: the model is that of step 100, .* warm_start=True goes on"):  # noqa: SIM117
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert (int(model.state_.step), model.n_steps_) == (100, 100)
-    np.testing.assert_array_equal(model.history_["bound"], whole_fit.history_["bound"][:2])
-    assert model.score(X, Y) == pytest.approx(whole_fit.score(X, Y), abs=0.5)
+    np.testing.assert_array_equal(model.history_["bound"], whole_fit().history_["bound"][:2])
+    assert model.score(X, Y) == pytest.approx(whole_fit().score(X, Y), abs=0.5)
     model.set_params(warm_start=True, max_steps=100, callbacks=None).fit(X, Y)
     assert (model.n_steps_, list(model.history_["step"])) == (200, [50, 100, 150, 200])
 
@@ -174,7 +179,7 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path: Path) -> None:
     seen: list[int] = []
     resumed = GPCDE(**settings, callbacks=[lambda model, record: seen.append(record.step)]).fit(X, Y)
     assert seen == [200]
-    assert_same_model(resumed, GPCDE(**BATCHES).fit(X, Y))
+    assert_same_model(resumed, whole_fit())
 
 
 # what happens to the files
@@ -199,7 +204,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_serves(damage: st
     with pytest.warns(FitWarning, match="checkpoint .*(altered|cut off).* Going on from the checkpoint before it"):
         resumed = GPCDE(**BATCHES, checkpoint=path, callbacks=[lambda m, r: seen.append(r.step)]).fit(X, Y)
     assert seen == [100, 150, 200]
-    assert_same_model(resumed, GPCDE(**BATCHES).fit(X, Y))
+    assert_same_model(resumed, whole_fit())
     path.write_bytes(b"")
     (tmp_path / "checkpoint.before").write_bytes(b"")
     with pytest.raises(ValueError, match="some other file: name another"):
@@ -218,10 +223,9 @@ def test_a_full_disk_warns_and_training_goes_on(tmp_path: Path) -> None:
 
         with pytest.warns(FitWarning, match="could not be written .*File too large.*training goes on"):
             model = GPCDE(**BATCHES, checkpoint=path, callbacks=[fill]).fit(X, Y)
-    whole_fit = GPCDE(**BATCHES).fit(X, Y)
-    assert_same_model(model, whole_fit)
+    assert_same_model(model, whole_fit())
     assert kept_steps(tmp_path) == {"checkpoint": 100, "checkpoint.before": 50}
-    assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), whole_fit)
+    assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), whole_fit())
 
 
 @pytest.mark.usefixtures("often")
@@ -236,7 +240,7 @@ def test_a_state_that_diverged_does_not_replace_a_good_one(tmp_path: Path) -> No
         with pytest.raises(Crash):
             GPCDE(**BATCHES, checkpoint=path, callbacks=[spoil, crash_at(200)]).fit(X, Y)
     assert kept_steps(tmp_path) == {"checkpoint": 100, "checkpoint.before": 50}
-    assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), GPCDE(**BATCHES).fit(X, Y))
+    assert_same_model(GPCDE(**BATCHES, checkpoint=path).fit(X, Y), whole_fit())
 
 
 def test_a_folder_that_cannot_be_written_to_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,32 +303,39 @@ GPCDE(**settings, checkpoint=sys.argv[2]).fit(X, Y)
 """
 
 WITHIN = """
-import os, signal, sys
+import os, shutil, signal, sys, gpcde.estimators.gpcde
 rename, times = os.replace, []
 
 def die(source, target):
-    if str(target) == sys.argv[4]:
+    if str(target) == last:
         times.append(target)
         if len(times) == 3:
-            if sys.argv[4] == sys.argv[2]:
+            if last == sys.argv[2]:
                 os.truncate(source, os.path.getsize(source) // 2)
             os.kill(os.getpid(), signal.SIGKILL)
     rename(source, target)
 
 os.replace = die
+for last in sys.argv[4:]:
+    child = os.fork()
+    if child == 0:
+        break
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    shutil.copy(sys.argv[2], last + ".seen")
+else:
+    sys.exit()
 """
 
 
 def test_a_process_that_dies_within_a_write_loses_nothing_that_was_saved(tmp_path: Path) -> None:
     """While the one before is kept, and when half of the last is written."""
-    path, data, steps = tmp_path / "checkpoint", tmp_path / "data.npz", [0]
+    path, data = tmp_path / "checkpoint", tmp_path / "data.npz"
     np.savez(data, X, Y)
-    for target in (f"{path}.before", str(path)):
-        command = [sys.executable, "-c", WITHIN + KILLED, str(data), str(path), "600", target]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        steps.append(int(gpcde.load(path).state_.step))
-    assert steps == [0, 150, 250]
+    targets = f"{path}.before", str(path)
+    command = [sys.executable, "-c", WITHIN + KILLED, str(data), str(path), "600", *targets]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ready\nready\n"), done.stderr
+    assert [int(gpcde.load(f"{target}.seen").state_.step) for target in targets] == [150, 250]
     assert len(list(tmp_path.glob(".gpcde-*.part"))) == 3
     settings: dict[str, Any] = {"max_steps": 600, "tol": 0.0}
     assert_same_model(quick(**settings, checkpoint=path).fit(X, Y), quick(**settings).fit(X, Y))

@@ -19,7 +19,9 @@ from gpcde.estimators.network_training import split_rows
 from gpcde.model.inputs import make_inputs, one_hot
 from gpcde.model.networks import MLP
 from gpcde.model.quadrature import quasi_random
-from small import frame, rows
+from small import ask, frame, rows
+
+KEY = jax.random.key(0)
 
 MODELS: dict[str, tuple[Any, Any]] = {
     "numbers": (lambda: CVAE(max_epochs=20, noise_variance=0.3, random_state=0), rows),
@@ -139,8 +141,8 @@ def test_dropout_keeps_the_mean() -> None:
     """Over many draws the output is that without dropout: it is linear in the last hidden layer."""
     network, rng = make_network(0.4), np.random.default_rng(0)
     x, w = make_inputs(rng.normal(size=(3, 2))), jnp.asarray(rng.normal(size=(3, 2, 1)))
-    plain = np.asarray(network.decode(x, w))
-    np.testing.assert_array_equal(plain, make_network(0.0).decode(x, w, jax.random.key(0)))
+    plain = np.asarray(ask(network.decode, x, w))
+    np.testing.assert_array_equal(plain, ask(make_network(0.0).decode, x, w, KEY))
     draws = np.asarray(jax.lax.map(lambda key: network.decode(x, w, key), jax.random.split(jax.random.key(2), 4000)))
     assert draws.std(0).min() > 0.1
     np.testing.assert_array_less(np.abs(draws.mean(0) - plain), 5 * draws.std(0) / 4000**0.5)
@@ -157,11 +159,9 @@ def test_prediction_has_no_dropout() -> None:
     near = np.abs(density.components().mean - expected[:, None]).min(1)  # some draw of w is nearly 0
     np.testing.assert_allclose(near, 0, atol=1e-2)
     assert w.n_components == 1024
-    key = jax.random.key(0)
-    network = jax.tree.map(jnp.asarray, model.network_)
-    x, z = model._apply_tables(X), jnp.asarray(model.transform_.to_standard(np.zeros((len(X), 1))))
-    weight = jnp.ones(len(X))
-    assert float(network.loss(x, z, weight, key, True)) != float(network.loss(x, z, weight, key, False))
+    x, z, weight = model._apply_tables(X), model.transform_.to_standard(np.zeros((len(X), 1))), np.ones(len(X))
+    trained, predicted = (float(ask(model.network_.loss, x, z, weight, KEY, training)) for training in (True, False))
+    assert trained != predicted
 
 
 # noise, grid, files
@@ -192,10 +192,10 @@ def test_the_grid_is_searched_by_held_out_rows(monkeypatch: pytest.MonkeyPatch) 
     scores = {}
     for dropout, rate in product((0.5, 0.0), (1e-2, 1e-5)):
         one = CVAE(dropout=dropout, learning_rate=rate, max_epochs=20, random_state=0).fit(X, y)
-        z = jnp.asarray(one.transform_.to_standard(y[held][:, None]))
-        network = jax.tree.map(jnp.asarray, one.network_)
-        x, weight = one._apply_tables(X[held]), jnp.ones(len(z))
-        scores[dropout, rate] = -float(network.loss(x, z, weight, jax.random.key(0), False))
+        z = one.transform_.to_standard(y[held][:, None])
+        scores[dropout, rate] = -float(
+            ask(one.network_.loss, one._apply_tables(X[held]), z, np.ones(len(z)), KEY, False)
+        )
         if whole.best_params_ == {"dropout": dropout, "learning_rate": rate}:
             jax.tree.map(np.testing.assert_array_equal, whole.network_, one.network_)
     best = max(scores, key=lambda pair: scores[pair])

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 from gpcde import cli, demo
-from gpcde.estimators import plan
+from gpcde.estimators import ensemble, plan
 
 
 @pytest.fixture(autouse=True)
 def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MANY_STEPS", "MOST_STEPS"):
         monkeypatch.setattr(plan, name, 100)
+    monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
 
 
 def test_demo_scores_lie_between_gp_regression_and_the_truth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
+    drawn = demo.sample
+    monkeypatch.setattr(demo, "sample", lambda rng, n: drawn(rng, min(n, 384)))  # as many as the README's are padded to
     demo.main(tmp_path / "demo.png")
     said = capsys.readouterr().out
     score = {name: float(value) for name, value in re.findall(r"^  (\S.*?) +(-?\d+\.\d+)$", said, re.MULTILINE)}

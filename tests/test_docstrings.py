@@ -92,6 +92,7 @@ def test_every_parameter_is_described(name: str) -> None:
     assert all(text for text in {**given, **kept}.values())
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module: str) -> None:
     with jax.enable_x64(False):  # as a user's session is

@@ -1,4 +1,4 @@
-"""Files and tables from strangers: 2,000 mutants (`python tests/fuzz.py` makes more), and what hypothesis thinks of."""
+"""Files and tables from strangers: 400 mutants (`python tests/fuzz.py` makes more), and what hypothesis thinks of."""
 
 import io
 import json
@@ -39,14 +39,14 @@ QUIETLY = settings(max_examples=40, deadline=None, suppress_health_check=list(He
 
 def test_mutants_are_refused_or_answer_and_run_nothing() -> None:
     """In a process of their own, where no type checker helps."""
-    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "800", "--quick"]
+    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "400", "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     found = json.loads(done.stdout)
-    assert sum(found.values()) == 800
-    assert sum(count for what, count in found.items() if what.endswith("refused")) > 600
-    assert found["model answers"] > 8
-    assert found["checkpoints answers"] > 8
+    assert sum(found.values()) == 400
+    assert sum(count for what, count in found.items() if what.endswith("refused")) > 300
+    assert found["model answers"] > 4
+    assert found["checkpoints answers"] > 4
     assert found["tables learnt from"] > 1
 
 

@@ -307,13 +307,12 @@ def test_pickled_models_answer_alike_outside_our_scope(name: str) -> None:
 
 def test_the_users_jax_and_numpy_are_left_alone(tmp_path: Path) -> None:
     """In a process of its own, with no scope around it: 32-bit before and after, the global random state untouched."""
+    np.savez(tmp_path / "rows.npz", X=X, y=Y)
     code = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import jax, jax.numpy as jnp, numpy as np, gpcde
-from small import QUICK, rows
-X, y = rows()
+X, y = np.load("rows.npz").values()
 np.random.seed(3); before = np.random.get_state()[1].copy()
-model = gpcde.GPCDE(inference="none", **QUICK).fit(X, y)
+model = gpcde.GPCDE(inference="none", **{QUICK!r}).fit(X, y)
 model.predict(X)
 model.sample_densities(X[:2], 2, random_state=0).band(points=[0.0])
 model.save("model")

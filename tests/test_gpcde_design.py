@@ -48,9 +48,12 @@ def test_a_design_of_the_defaults_is_the_model_of_the_defaults(inference: str) -
 
 DESIGNS: dict[str, Any] = {
     "names": lambda: SMALL,
-    "a kernel of its own": lambda: dataclasses.replace(SMALL, kernel=Whole(RBF.create(3))),
-    "latents of its own": lambda: dataclasses.replace(SMALL, inference=FreeForm.create(1, 7, "even")),
-    "noise of its own": lambda: dataclasses.replace(SMALL, likelihood=ConstantNoise.create(0.05, learn=False)),
+    "parts of its own": lambda: dataclasses.replace(
+        SMALL,
+        kernel=Whole(RBF.create(3)),
+        inference=FreeForm.create(1, 7, "even"),
+        likelihood=ConstantNoise.create(0.3, learn=False),
+    ),
     "amortised": lambda: Design(inference="amortised", inducing=8, hidden=(6,), trials=1, expectation="closed"),
     "float32": lambda: dataclasses.replace(SMALL, inference="none", input_map="concatenate", dtype="float32"),
 }
@@ -65,13 +68,14 @@ def trained() -> dict[str, GPCDE]:
 def test_the_parts_are_those_of_the_design(trained: dict[str, GPCDE]) -> None:
     models = {name: model.state_.model for name, model in trained.items()}
     assert all(len(model.inducing_points) == 8 for model in models.values())
-    assert isinstance(models["a kernel of its own"].kernel, Whole)
-    latents = models["latents of its own"].latents
+    own = models["parts of its own"]
+    assert isinstance(own.kernel, Whole)
+    latents = own.latents
     assert isinstance(latents, FreeForm)
     assert len(latents.nodes) == 7
-    noise = models["noise of its own"].likelihood
+    noise = own.likelihood
     assert isinstance(noise, ConstantNoise)
-    assert float(np.exp(noise.log_noise_variance)) == pytest.approx(0.05, rel=1e-12)
+    assert float(np.exp(noise.log_noise_variance)) == pytest.approx(0.3, rel=1e-12)
     amortised = models["amortised"].latents
     assert isinstance(amortised, GaussianLatents)
     assert (amortised.expectation, amortised.dim) == ("closed", 1)
@@ -107,7 +111,7 @@ def test_it_is_cloned_saved_and_loaded(name: str, trained: dict[str, GPCDE], tmp
 def test_a_part_whose_module_is_missing_is_named(
     trained: dict[str, GPCDE], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained["a kernel of its own"].save(tmp_path / "model")
+    trained["parts of its own"].save(tmp_path / "model")
     monkeypatch.delitem(KNOWN, "unseparated.Whole")
     with pytest.raises(FileError, match="holds a unseparated.Whole, which is not known here: import the module"):
         gpcde.load(tmp_path / "model")

@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from gpcde import MDN
 from gpcde.estimators.mdn import LEAST_LOG_STD, MixtureNetwork, log_density
-from gpcde.model.inputs import make_inputs
+from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.networks import MLP
-from small import fitted, rows
+from small import ask, fitted, rows
 
 K = 3
 
@@ -24,6 +25,10 @@ def make_network(outputs: int, full: bool) -> MixtureNetwork:
     start = MLP.create(jax.random.key(0), (2, 4, width))
     rng = np.random.default_rng(0)
     return MixtureNetwork(jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)), start), K, outputs)
+
+
+def density(network: MixtureNetwork, x: Inputs, y: Array) -> Array:
+    return log_density(network(x), y)
 
 
 @pytest.mark.parametrize(("outputs", "full"), [(1, False), (3, False), (2, True), (3, True)])
@@ -46,7 +51,7 @@ def test_the_density_is_a_sum_of_normals(outputs: int, full: bool) -> None:
                 root[np.tril_indices(outputs, -1)] = below[k] * std[np.tril_indices(outputs, -1)[0]]
             logs.append(logits[k] - logsumexp(logits) + multivariate_normal.logpdf(at, means[k], root @ root.T))
         expected.append(logsumexp(logs))
-    got = log_density(network(make_inputs(x)), jnp.asarray(y))
+    got = ask(density, network, make_inputs(x), y)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
@@ -56,17 +61,15 @@ def test_the_estimators_answer_is_the_networks_density(name: str) -> None:
     model, table, y = fitted(name)
     matrix = y.reshape(len(y), -1)
     z = (matrix - matrix.mean(0)) / matrix.std(0)
-    network = jax.tree.map(jnp.asarray, model.network_)
-    expected = log_density(network(model._apply_tables(table)), jnp.asarray(z)) - np.log(matrix.std(0)).sum()
+    expected = ask(density, model.network_, model._apply_tables(table), z) - np.log(matrix.std(0)).sum()
     np.testing.assert_allclose(model.predict_density(table).log_pdf(y), expected, rtol=1e-8, atol=1e-9)
 
 
 def test_no_component_is_narrower_than_the_least() -> None:
     network = make_network(1, False)
-    far = jax.tree.map(lambda a: 100 * a, network)
-    assert np.asarray(far(make_inputs(np.random.default_rng(0).normal(size=(50, 2)))).root).min() >= np.exp(
-        LEAST_LOG_STD
-    )
+    far = jax.tree.map(lambda a: 100 * np.asarray(a), network)
+    x = make_inputs(np.random.default_rng(0).normal(size=(50, 2)))
+    assert np.asarray(ask(far, x).root).min() >= np.exp(LEAST_LOG_STD)
 
 
 def test_it_starts_from_the_clusters_of_y() -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpcde.inference import Design, Trainer, optimal_posterior, start, train, training, whole
 from gpcde.inference.bound import draw, evaluate_bound
 from gpcde.model import make_inputs
+from gpcde.runtime import blocks
 from gpcde.runtime.blocks import by_blocks, in_blocks, rung
 
 DESIGNS: dict[str, dict[str, Any]] = {
@@ -19,7 +20,8 @@ DESIGNS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_the_ladder_has_few_rungs_and_little_waste() -> None:
+def test_the_ladder_has_few_rungs_and_little_waste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LEAST", 16)
     sizes = [rung(n) for n in range(1, 10_001)]
     assert all(size >= n for n, size in enumerate(sizes, 1))
     assert all(size <= max(16, 1.5 * n) for n, size in enumerate(sizes, 1))
@@ -59,7 +61,7 @@ def test_padding_changes_no_bound_no_statistic_and_no_step(name: str, monkeypatc
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 20])
 def test_blocks_are_of_one_size_and_lose_no_row(rows: int) -> None:
     data = np.arange(rows)
-    blocks = list(in_blocks((data,), 8))
-    assert {len(part[0]) for part, _ in blocks} == {min(8, 1 << (rows - 1).bit_length())}
-    np.testing.assert_array_equal(np.concatenate([part[0][:n] for part, n in blocks]), data)
+    parts = list(in_blocks((data,), 8))
+    assert {len(part[0]) for part, _ in parts} == {min(8, 1 << (rows - 1).bit_length())}
+    np.testing.assert_array_equal(np.concatenate([part[0][:n] for part, n in parts]), data)
     np.testing.assert_array_equal(by_blocks(lambda a: a + 1, (data,), 8), data + 1)

@@ -379,9 +379,9 @@ def test_the_spectrum_is_that_of_the_kernel() -> None:
     """Bochner: k(0, d) = v E cos(ωᵀd)."""
     kernel = RationalQuadratic(jnp.log(1.3), jnp.log(0.8))
     gaps = np.array([[0.3, 0.0], [0.0, 0.7], [1.0, -0.5], [2.0, 1.0]])
-    where, variance = ask(kernel.frequencies, jax.random.key(0), 2, 200_000)
+    where, variance = ask(kernel.frequencies, jax.random.key(0), 2, 60_000)
     got = float(variance) * np.cos(gaps @ np.asarray(where)).mean(1)
-    np.testing.assert_allclose(got, np.asarray(ask(kernel, jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.01)
+    np.testing.assert_allclose(got, np.asarray(ask(kernel, jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.012)
 
 
 # Behind scikit-learn's face
@@ -497,10 +497,10 @@ def test_own_parts_predict_densities_that_integrate_to_one(name: str) -> None:
 def test_densities_drawn_with_own_parts_average_to_the_prediction(name: str) -> None:
     """Each integrates to one; their mean is the prediction up to five standard errors."""
     model = fitted(name)
-    drawn = np.stack([heights(density) for density in model.sample_densities(NEW, 40, random_state=0)])
+    drawn = np.stack([heights(density) for density in model.sample_densities(NEW, 12, random_state=0)])
     np.testing.assert_allclose(drawn.sum(2) * (LINE[1] - LINE[0]), 1, rtol=1e-4)
     expected = heights(model.predict_density(NEW))
-    error = np.abs(drawn.mean(0) - expected) / (drawn.std(0) / np.sqrt(40) + 5e-3 * expected.max())
+    error = np.abs(drawn.mean(0) - expected) / (drawn.std(0) / np.sqrt(12) + 5e-3 * expected.max())
     assert error.max() < 5
     assert drawn.std(0).max() > 1e-3 * expected.max()
 

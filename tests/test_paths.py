@@ -145,11 +145,11 @@ def test_draws_share_one_uncertain_projection(input_map: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_frequencies_are_of_the_kernels_spectrum(name: str) -> None:
-    """Bochner: k(0, d) = v E cos(ωᵀd); 200,000 draws tell the Matérns apart."""
+    """Bochner: k(0, d) = v E cos(ωᵀd); 60,000 draws tell the Matérns apart."""
     kernel, gaps = KERNELS[name], np.array([[0.3, 0.0], [0.0, 0.7], [1.0, -0.5], [2.0, 1.0]])
-    where, variance = ask(kernel.frequencies, jax.random.key(0), 2, 200_000)
+    where, variance = ask(kernel.frequencies, jax.random.key(0), 2, 60_000)
     got = float(variance) * np.cos(gaps @ np.asarray(where)).mean(1)
-    np.testing.assert_allclose(got, np.asarray(ask(kernel, jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.01)
+    np.testing.assert_allclose(got, np.asarray(ask(kernel, jnp.zeros((1, 2)), jnp.asarray(gaps)))[0], atol=0.012)
 
 
 def test_other_kernels_have_no_spectrum() -> None:
@@ -211,7 +211,7 @@ def test_the_density_along_a_path_is_a_sum_of_normals_round_it(mixing: Mixing | 
 
 
 @cache
-def samples(name: str, n: int = 60) -> np.ndarray:
+def samples(name: str, n: int = 30) -> np.ndarray:
     model, table, y = fitted(name)
     return model.sample_densities(table[:2], n, random_state=0).pdf_grid(np.linspace(y.min(), y.max(), 9))
 

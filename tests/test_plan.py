@@ -120,7 +120,15 @@ def test_few_rows_are_helped_by_what_is_believed() -> None:
     """Priors of lengthscales and noise, a linear trend, and lengthscales found without latents first."""
     design = plan(20, dense=5).design
     assert (design.beliefs, design.trend, design.first, design.first_steps) == (True, "quiet", "lbfgs", FIRST_STEPS)
-    assert design.first_inducing == 20
+    assert design.first_inducing == 16
+
+
+def test_inducing_inputs_are_a_multiple_of_eight_where_rows_are_few() -> None:
+    """So that tables of nearly as many rows share their programs; as many as the user said, and no more than rows."""
+    assert [plan(n).design.first_inducing for n in (5, 8, 23, 24)] == [5, 8, 16, 24]
+    assert [plan(n).design.inducing for n in (5, 8, 23, 60)] == [5, 8, 16, 24]
+    assert [plan(n, inference="none").design.inducing for n in (5, 60)] == [5, 56]
+    assert [plan(n, n_inducing=13).design.inducing for n in (5, 12, 60)] == [5, 12, 13]
 
 
 def test_more_rows_have_a_mean_of_their_own() -> None:

@@ -167,3 +167,20 @@ def test_a_second_process_compiles_no_step_and_answers_the_same(folder: Path) ->
     assert first == second
     assert int(compiled_then) > 0
     assert int(compiled_now) == 0
+
+
+@pytest.mark.slow
+def test_what_jax_read_from_a_cache_of_its_own_is_not_written_again(folder: Path, tmp_path: Path) -> None:
+    """It would be without its functions: a third process, which reads what the second wrote, could not run it."""
+    env = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    answers = []
+    for place in ("one", "two", "two"):
+        own = {**env, SWITCH: str(tmp_path / place)}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=own)
+        assert done.returncode == 0, done.stderr
+        answers.append(done.stdout.split()[0])
+    assert len(set(answers)) == 1

@@ -48,7 +48,7 @@ def test_the_code_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(), re.DOTALL)
         assert blocks
         for block in blocks:
-            exec(compile(block.replace("000", "00").replace("200", "60"), name, "exec"), space)
+            exec(compile(block.replace("000", "00").replace("200", "48"), name, "exec"), space)
     import matplotlib.pyplot as plt
 
     plt.close("all")

@@ -385,7 +385,7 @@ def test_steady_training_takes_the_noise_to_the_mean_square_of_what_is_left() ->
     trainer = Trainer.create(N, learning_rate=1e-12, gamma=0.5)
     state = trainer.init(found(), q)
     before = float(state.model.noise_variance)
-    part = float(evaluate_bound(state.model, q, data, draw(key, state.model, N), N).data)
+    part = float(bound(state.model, q, data, draw(key, state.model, N), float(N)).data)
     squares = -2 * before * (part + 0.5 * N * D * np.log(2 * np.pi * before))
     for _ in range(60):
         state = step(trainer, key, state, data)

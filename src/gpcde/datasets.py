@@ -11,6 +11,7 @@ import io
 import os
 import warnings
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 from platformdirs import user_cache_path
 
-from .model.inputs import Numbers
 from .runtime.extras import extra
 
 
@@ -245,7 +245,7 @@ AREA = ((-74.02, -73.93), (40.70, 40.83))
 """Longitudes and latitudes of the Manhattan area: what the paper narrows to is not said, so this is ours."""
 
 
-def load_taxi(path: str | os.PathLike[str] | None = None, area: Numbers = AREA) -> Trips:
+def load_taxi(path: str | os.PathLike[str] | None = None, area: Sequence[Any] | np.ndarray = AREA) -> Trips:
     """New York taxi trips, filtered: both ends in the area, 30 s to 3 h, not round trips.
 
     The paper's file is Kaggle's (competition "nyc-taxi-trip-duration", train.csv), which needs a login: download it

@@ -39,7 +39,7 @@ class DensitySamples:
     --------
     >>> import numpy as np
     >>> from gpcde import GP
-    >>> X = np.linspace(-2, 2, 50)[:, None]
+    >>> X = np.linspace(-2, 2, 40)[:, None]
     >>> model = GP(max_steps=50, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> samples = model.sample_densities([[0.0]], n=10, random_state=0)
     >>> band = samples.band(0.9, points=[-0.1, 0.0, 0.1])

@@ -10,10 +10,10 @@ called path.before that is no checkpoint is refused before any work starts.
 import contextlib
 import os
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime import disk, files
+from ..runtime.disk import older
 from ..runtime.spread import is_first
 from .base import DensityEstimator, load
 
@@ -25,11 +25,6 @@ MARK = "checkpoint "
 
 class FitWarning(UserWarning):
     """A fit that was interrupted, or a checkpoint that could not be written or read; the message says what is left."""
-
-
-def older(path: disk.AnyPath) -> Path:
-    """Where the checkpoint before the last is."""
-    return Path(f"{os.fspath(path)}.before")
 
 
 def check_place(path: disk.AnyPath) -> None:

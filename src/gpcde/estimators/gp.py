@@ -47,7 +47,7 @@ class GP(GPCDE):
     --------
     >>> import numpy as np
     >>> from gpcde import GP
-    >>> X = np.linspace(-2, 2, 50)[:, None]
+    >>> X = np.linspace(-2, 2, 40)[:, None]
     >>> model = GP(max_steps=50, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> model.predict([[-1.0], [1.0]]).round(1)
     array([-0.8,  0.8])
@@ -119,8 +119,8 @@ class GPLVM(GPCDE):
     >>> import numpy as np
     >>> from gpcde import GPLVM
     >>> rng = np.random.default_rng(0)
-    >>> y = rng.choice([-2.0, 2.0], 100) + 0.3 * rng.standard_normal(100)
-    >>> model = GPLVM(max_steps=100, random_state=0).fit(np.zeros((100, 1)), y)
+    >>> y = rng.choice([-2.0, 2.0], 40) + 0.3 * rng.standard_normal(40)
+    >>> model = GPLVM(max_steps=100, random_state=0).fit(np.zeros((40, 1)), y)
     >>> density = model.predict_density([[0.0]])
     >>> bool(density.pdf(2.0)[0] > density.pdf(0.0)[0])
     True

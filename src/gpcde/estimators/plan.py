@@ -113,11 +113,13 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
             raise ValueError(f"output_dim must be at most the {outputs} columns of y, got {params['output_dim']}")
         mixing = principal_start(z, params["output_dim"])
     none, varying = inference == "none", _varies(inference, latent_dim)
-    first = min(_first_inducing(rows, dense + len(levels), none), rows)
+    most = rows - rows % 8 or rows  # so that one program serves several numbers of rows
+    first = min(_first_inducing(rows, dense + len(levels), none), most)
+    inducing = first if none else min(_inducing(rows, dense, latent_dim, varying), most)
     design = Design(
         inference=inference,
         latent_dim=latent_dim,
-        inducing=min(params["n_inducing"] or (first if none else _inducing(rows, dense, latent_dim, varying)), rows),
+        inducing=min(params["n_inducing"] or inducing, rows),
         kernel=params["kernel"],
         input_map=input_map,
         input_dim=input_dim,

@@ -72,7 +72,7 @@ class Model(Stored):
     ...         likelihood=ConstantNoise.create(0.1),
     ...     )
     ...     draws = draw(jax.random.key(0), model, rows=20)
-    ...     terms = evaluate_bound(model, Statistics.prior(5, 1), whole(x, y), draws, n_data=20)
+    ...     terms = jax.jit(evaluate_bound)(model, Statistics.prior(5, 1), whole(x, y), draws, 20.0)
     ...     terms.bound.shape, float(terms.kl_u)
     ((), 0.0)
     """

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from ..datasets import DataError
-from ..estimators.checkpoints import older
+from ..runtime.disk import older
 from .lines import Line, append_line, read_lines
 from .units import Unit
 

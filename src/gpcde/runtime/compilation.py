@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from .programs import Signature, fetch, keep
+from .programs import Signature, fetch, keep, read_by_jax
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,8 +63,10 @@ def compiled(function: F) -> F:
         if program is None:
             program = fetch(signature, args)
         if program is None:
+            before = len(read_by_jax())
             program = jitted().lower(*args).compile()
-            keep(signature, args, program)
+            if len(read_by_jax()) == before:  # what was read cannot be written again: it would lack its functions
+                keep(signature, args, program)
         with _lock:
             _programs[signature] = program
             _programs.move_to_end(signature)

@@ -28,6 +28,11 @@ def check_folder(path: AnyPath) -> Path:
     return target
 
 
+def older(path: AnyPath) -> Path:
+    """Where what a file held before is kept."""
+    return Path(f"{os.fspath(path)}.before")
+
+
 def replace(path: AnyPath, content: bytes, keep: AnyPath | None = None) -> None:
     """Write a file, or leave what there was."""
     with replacing(path, keep) as file:

@@ -165,6 +165,16 @@ def _load_lapack() -> None:
     jax.jit(jax.numpy.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
 
+@cache
+def read_by_jax() -> list[str]:
+    """A word for each program that JAX has read, from now on, from a cache of its own, if the user turned that on."""
+    read: list[str] = []
+    jax.monitoring.register_event_listener(
+        lambda event, **_: read.append(event) if event == "/jax/compilation_cache/cache_hits" else None
+    )
+    return read
+
+
 def keep(signature: Signature, args: Any, program: jax.stages.Compiled) -> None:
     """Let later processes have this program, if there is a place for it."""
     path = _place(signature, args)
