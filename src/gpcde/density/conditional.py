@@ -21,7 +21,7 @@ from ..model.inputs import AnyArray, Numbers
 from ..runtime.memory import require_memory
 from . import many as _many
 from .components import Components, Univariate, log_sum_exp, mixed
-from .regions import Region, intervals, log_pdf_outside, modes, sampled_threshold
+from .regions import POINTS, Region, intervals, log_pdf_outside, modes, sampled_threshold
 from .transforms import OutputTransform
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ class ConditionalDensity:
         check_level(level)
         threshold = np.empty(len(self))
         if self.n_outputs > 1:
-            for rows, c in self._blocks(1024):
+            for rows, c in self._blocks(POINTS):
                 threshold[rows] = sampled_threshold(c, self._transform, level)
             return Region(self, level, threshold, None)
         found: list[np.ndarray] = []

@@ -397,8 +397,12 @@ def _threshold(seen: Sight, transform: OutputTransform, level: float) -> Float[n
     return np.take_along_axis(middle, np.take_along_axis(order, last[:, None], axis=1), axis=1)[:, 0]
 
 
+POINTS = 1024
+"""Draws of a row that tell a region of several outputs."""
+
+
 def sampled_threshold(
-    c: Components, transform: OutputTransform, level: float, points: int = 1024
+    c: Components, transform: OutputTransform, level: float, points: int = POINTS
 ) -> Float[np.ndarray, " n"]:
     """The log height above which the mass is `level`, for several outputs, from quasi-random draws of each row."""
     from scipy.stats import qmc

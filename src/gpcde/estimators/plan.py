@@ -143,15 +143,14 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     plan = _plan(design, params, rows)
     if not varying or rows <= FEW_ROWS or input_map == "warp":
         return plan
+    if latent_dim == 1 and rows > MANY_ROWS:
+        return plan
     inducing = min(params["n_inducing"] or _inducing(rows, dense, latent_dim, False), rows)
+    together = dataclasses.replace(design, inducing=inducing, trend="linear")
     if latent_dim == 1:
-        return (
-            plan
-            if rows > MANY_ROWS
-            else plan._replace(noisy=dataclasses.replace(design, inducing=inducing, trend="linear"))
-        )
+        return plan._replace(noisy=together)
     if params["input_map"] != "auto":
-        return plan._replace(other=dataclasses.replace(design, inducing=inducing, trend="linear"))
+        return plan._replace(other=together)
     # one surface of w for all x, which but moves the latents: places that stay where they are
     moved: dict[str, Any] = {"trend": "none", "input_map": "warp", "input_dim": 0, "feature_precision": FIRM}
     return plan._replace(other=dataclasses.replace(design, inducing=inducing, **moved))

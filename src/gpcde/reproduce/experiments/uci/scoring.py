@@ -58,20 +58,28 @@ def _default(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, 
     return {"log_likelihood": float(np.mean(scores)), "noise_variance": noise, "steps": int(model.n_steps_)}
 
 
+def _training(unit: Unit) -> dict[str, Any]:
+    """How a network of either kind is trained."""
+    settings = unit.settings
+    return {
+        "dropout": settings["dropout"],
+        "learning_rate": settings["learning_rate"],
+        "max_epochs": settings["max_epochs"],
+        "patience": settings["patience"],
+        "batch_size": settings["batch"],
+        "validation_fraction": settings["validation"],
+        "random_state": unit.seed,
+    }
+
+
 def _network(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, Any]:
     """The CVAE, in standard units."""
     settings = unit.settings
     network = CVAE(
         latent_dim=settings["latents"],
         architecture=settings["architecture"],
-        dropout=settings["dropout"],
-        learning_rate=settings["learning_rate"],
         noise_rate=settings.get("noise_rate", 1.0),
-        max_epochs=settings["max_epochs"],
-        patience=settings["patience"],
-        batch_size=settings["batch"],
-        validation_fraction=settings["validation"],
-        random_state=unit.seed,
+        **_training(unit),
     ).fit(task.x.dense, task.y)
     scores = network.predict_density(task.test_x.dense).log_pdf(task.test_y)
     noise = float(np.exp(network.network_.log_noise_variance)) * float(network.transform_.scale[0]) ** 2
@@ -90,14 +98,8 @@ def _mixture(unit: Unit, task: Task, tell: Tell, checkpoint: Path) -> dict[str, 
     network = MDN(
         n_components=settings["components"],
         hidden=tuple(settings["hidden"]),
-        dropout=settings["dropout"],
-        learning_rate=settings["learning_rate"],
         weight_decay=settings["weight_decay"],
-        max_epochs=settings["max_epochs"],
-        patience=settings["patience"],
-        batch_size=settings["batch"],
-        validation_fraction=settings["validation"],
-        random_state=unit.seed,
+        **_training(unit),
     ).fit(task.x.dense, task.y)
     scores = network.predict_density(task.test_x.dense).log_pdf(task.test_y)
     return {"log_likelihood": float(np.mean(scores)), "epochs": network.n_epochs_, **network.best_params_}
