@@ -25,6 +25,7 @@ from gpcde.model.mixing import (
     Identity,
     Mixing,
     PointMixing,
+    _leading,
     grid_start,
     principal_start,
 )
@@ -406,6 +407,20 @@ def test_columns_of_the_grid_start_are_the_best_of_their_number() -> None:
 def test_largest_entry_of_each_column_is_positive() -> None:
     for p in (grid_start(3, 4, 12, 1.7), principal_start(normal(20, D), D)):
         assert (p.max(0) >= -p.min(0) - 1e-12).all()
+
+
+def test_rounding_does_not_turn_columns_whose_largest_entries_are_equal() -> None:
+    p = grid_start(3, 4, 3, 1.5)
+    assert np.sum(np.isclose(np.abs(p[:, 1]), np.abs(p[:, 1]).max())) > 1  # by symmetry
+    for seed in range(20):
+        rounding = 1e-15 * normal(12, 12, seed=seed)
+        again = _leading(whole_grid(3, 4, 1.5) + rounding + rounding.T, 3)
+        np.testing.assert_allclose(again, p, rtol=0, atol=1e-12)
+
+
+def whole_grid(height: int, width: int, lengthscale: float) -> np.ndarray:
+    every = grid_start(height, width, height * width, lengthscale)
+    return every @ every.T
 
 
 @pytest.mark.parametrize("rows", [20, 3], ids=["many rows", "fewer rows than outputs"])

@@ -611,12 +611,17 @@ def _inverse(matrix: Float[Array, "L L"]) -> Float[Array, "L L"]:
 
 
 def _leading(covariance: np.ndarray, count: int) -> Float[np.ndarray, "D L"]:
-    """The leading eigenvectors, scaled by the roots of their eigenvalues, each with its largest entry positive."""
+    """The leading eigenvectors, scaled by the roots of their eigenvalues, each with its largest entry positive.
+
+    Of entries that are as large but for rounding, as symmetry makes them, the first: rounding would choose otherwise on
+    another machine.
+    """
     if not 1 <= count <= len(covariance):
         raise ValueError(f"the number of columns of P must lie between 1 and D_y = {len(covariance)}, got {count}")
     values, vectors = np.linalg.eigh(covariance)
     columns = vectors[:, ::-1][:, :count] * np.sqrt(np.maximum(values[::-1][:count], 0))
-    signs = np.sign(columns[np.abs(columns).argmax(0), np.arange(count)])
+    size = np.abs(columns)
+    signs = np.sign(columns[(size >= (1 - 1e-6) * size.max(0)).argmax(0), np.arange(count)])
     return columns * np.where(signs == 0, 1, signs)
 
 
