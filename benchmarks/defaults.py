@@ -13,7 +13,8 @@ first 500 test rows.
 The rivals, each with early stopping or a search of its own:
     MDN              5 or 10 components, rate 0.001 or 0.003, early stopped; the best of the four by the rows they hold
                      out, its seconds those of all four; full covariances where there are several outputs
-    Networks         the ensemble of mixture networks that stands beside GPCDE from 150 rows on, alone
+    Networks         the ensemble of mixture networks that stands beside GPCDE from 150 rows on, alone: of all rows, for
+                     as many passes as held-out rows had said
     Flow             a spline flow, early stopped
     ConditionalKDE   all bandwidths by leave-one-out likelihood; KDE the same without inputs
     statsmodels      KDEMultivariateConditional's bandwidths by "cv_ml" (one output, up to 2 inputs and 200 rows)
@@ -86,7 +87,7 @@ def networks(X: np.ndarray, y: np.ndarray, seed: int) -> Predictor:
     outputs = y.reshape(len(y), -1)
     units, (shift, unit) = OutputTransform.fit(outputs), standard_units(X)
     rows = Rows(make_inputs((X - shift) / unit), units.to_standard(outputs), np.ones(len(y)))
-    made = Ensemble.of(rows, (), seed)
+    made = Ensemble.of(rows, (), seed, before=Ensemble.of(rows, (), seed))
     return lambda at: gpcde.ConditionalDensity(
         made.components(make_inputs((at - shift) / unit)), units, flat=y.ndim == 1
     )

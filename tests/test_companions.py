@@ -283,7 +283,7 @@ def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch
     def better(cls: Any, rows: Rows, one: companions.Trial, two: companions.Trial) -> companions.Trial:
         new = one.left_out(rows)
         assert new.n_rows == 10
-        logs = [float(t.log_densities(new, (), 0)[:, 0].mean()) for t in (one, two)]
+        logs = [float(t.log_densities(new, ())[:, 0].mean()) for t in (one, two)]
         chosen = plainly(cls, rows, *((two, one) if flip else (one, two)))
         assert chosen is (one, two)[int(np.argmax(logs))]
         assert one.state.model.trend.is_found

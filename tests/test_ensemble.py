@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from scipy.special import expit, log_softmax, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from gpcde.estimators import ensemble
+from gpcde.estimators import ensemble, network_training
 from gpcde.estimators.base import Rows
 from gpcde.estimators.companions import ENOUGH_FOR_NETWORKS, candidates
 from gpcde.estimators.ensemble import Ensemble, Size
@@ -101,19 +103,91 @@ def test_rows_of_no_weight_are_not_there(monkeypatch: pytest.MonkeyPatch) -> Non
     jax.tree.map(np.testing.assert_array_equal, one, two)
 
 
-def test_steps_that_become_smaller_only_gain() -> None:
-    """Training goes on from the best network, so that its score is never lost, and here rises."""
+def test_the_score_of_averaged_weights_is_that_of_the_network_that_is_kept() -> None:
+    """Weights that large steps throw about are better in the mean, and it is the mean that held-out rows judge."""
     rows, _ = law(80, 0)
     held, _ = law(40, 1)
     first = Ensemble._first(jax.random.key(0), rows, ())
 
-    def score(falls: int) -> float:
-        settings = {"learning_rate": 0.05, "weight_decay": 0.0, "batch_size": 32, "max_epochs": 400, "patience": 3}
-        network, _, reached = train_network(first, jax.random.key(0), rows, held, falls=falls, **settings)  # type: ignore[arg-type]
+    def score(averaging: float) -> float:
+        settings = {"learning_rate": 0.05, "weight_decay": 0.0, "batch_size": 32, "max_epochs": 100, "patience": 100}
+        network, _, reached = train_network(
+            first,
+            jax.random.key(0),
+            rows,
+            held,
+            averaging=averaging,
+            **settings,  # type: ignore[arg-type]
+        )
         np.testing.assert_allclose(network.log_density(held.x, held.z).mean(), reached, rtol=1e-4)
         return reached
 
-    assert score(2) > score(0)
+    assert score(0.9) > score(0.0)
+
+
+def test_weights_are_averaged_as_the_formula_says() -> None:
+    """m_t = β m_{t-1} + (1-β) w_t, with the weights that one step after another would reach; here an epoch is a step."""
+    rows, _ = law(16, 0)
+    first = Ensemble._first(jax.random.key(0), rows, ())
+
+    def after(steps: int, averaging: float) -> Any:
+        settings = {"learning_rate": 0.01, "weight_decay": 0.1, "batch_size": 16, "patience": 1}
+        made = train_network(
+            first,
+            jax.random.key(0),
+            rows,
+            rows.take(slice(0)),
+            max_epochs=steps,
+            averaging=averaging,
+            **settings,  # type: ignore[arg-type]
+        )
+        return jax.tree.leaves(made[0])
+
+    one, two, three = (after(steps, 0.0) for steps in (1, 2, 3))
+    for zero, a, b, c, mean in zip(jax.tree.leaves(first), one, two, three, after(3, 0.7), strict=True):
+        expected = 0.7 * (0.7 * (0.7 * np.asarray(zero) + 0.3 * a) + 0.3 * b) + 0.3 * c
+        np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_patience_grows_with_what_was_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores by hand: the best after 40 epochs, none later; then 10 more, or half of 40."""
+    scores = count(1)
+
+    def steps(network: Any, mean: Any, key: Any, adam: Any, *rest: Any) -> tuple[Any, ...]:
+        return network, mean, adam, -abs(next(scores) - 40.0)
+
+    monkeypatch.setattr(network_training, "_steps", steps)
+    monkeypatch.setattr(network_training, "STEPS_TOGETHER", 1)
+    rows, _ = law(16, 0)
+    first = Ensemble._first(jax.random.key(0), rows, ())
+    settings = {"learning_rate": 0.01, "weight_decay": 0.0, "batch_size": 16, "max_epochs": 1000, "patience": 10}
+    for slack, last in ((0.0, 50), (0.5, 60)):
+        scores = count(1)
+        _, best, reached = train_network(first, jax.random.key(0), rows, rows, slack=slack, **settings)  # type: ignore[arg-type]
+        assert (best, reached, next(scores)) == (40, 0.0, last + 1)
+
+
+def test_all_rows_are_seen_as_often_as_a_part_of_them_was(trained: Ensemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _ = law(400, 0)
+    seen = []
+
+    def train(network: Any, key: Any, data: Rows, held: Rows, **settings: Any) -> tuple[Any, int, float]:
+        seen.append((data.n_rows, held.n_rows, settings["max_epochs"]))
+        return network, settings["max_epochs"], -np.inf
+
+    monkeypatch.setattr(ensemble, "train_network", train)
+    assert trained.passes > 1
+    assert Ensemble.of(rows, (), 0, trained).passes == trained.passes
+    monkeypatch.setattr(Size, "of", lambda rows: Size(2, 16, (5, 10)))  # of another size it says nothing of this one
+    Ensemble.of(rows, (), 0, trained)
+    assert seen[0] == (400, 0, trained.passes)
+    assert seen[1][0] + 40 == 400 and seen[1][1] >= 40
+
+
+def test_all_rows_come_as_close_to_the_truth_as_a_part_of_them(trained: Ensemble) -> None:
+    new, truth = law(1000, 1)
+    again = Ensemble.of(law(400, 0)[0], (), 0, trained)
+    assert np.mean(truth - again.log_density(new.x, new.z)) < 0.1
 
 
 def test_it_is_thought_of_where_rows_are_many_enough() -> None:

@@ -111,9 +111,12 @@ class Regression(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What makes a companion when it is asked for, and how many rows are thought to have been seen in its favour."""
+    """What makes a companion, given the one that a part of the rows made, if any; and its doubt.
 
-    make: Callable[[], Companion]
+    The doubt is how many rows are thought to have been seen in its favour.
+    """
+
+    make: Callable[[Any], Companion]
     doubt: float = 0.0
 
 
@@ -122,13 +125,13 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """All that may stand beside the model of these rows."""
     always = (
-        Candidate(lambda: Regression.of(regression(), rows)),
-        Candidate(lambda: Line.of(rows, levels)),
-        Candidate(lambda: Neighbours.of(rows, levels, seed)),
+        Candidate(lambda before: Regression.of(regression(), rows)),
+        Candidate(lambda before: Line.of(rows, levels)),
+        Candidate(lambda before: Neighbours.of(rows, levels, seed)),
     )
     if rows.n_rows < ENOUGH_FOR_NETWORKS:
         return always
-    return *always, Candidate(lambda: Ensemble.of(rows, levels, seed), NETWORKS_DOUBT)
+    return *always, Candidate(lambda before: Ensemble.of(rows, levels, seed, before), NETWORKS_DOUBT)
 
 
 class Trial(NamedTuple):
@@ -156,9 +159,12 @@ class Trial(NamedTuple):
         """Of rows that were left out, by the model."""
         return Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
 
-    def log_densities(self, new: Rows, levels: tuple[int, ...], seed: int) -> Float[np.ndarray, "n m"]:
-        """Of rows that were left out: by the model, first, and by all that may stand beside it."""
-        others = (one.make() for one in candidates(self.rows, lambda: self.regression, levels, seed))
+    def beside(self, levels: tuple[int, ...], seed: int) -> list[Companion]:
+        """All that may stand beside the model, made without the rows that were left out."""
+        return [one.make(None) for one in candidates(self.rows, lambda: self.regression, levels, seed)]
+
+    def log_densities(self, new: Rows, others: Sequence[Companion]) -> Float[np.ndarray, "n m"]:
+        """Of rows that were left out: by the model, first, and by the others."""
         return np.stack([self.log_density(new), *(one.log_density(new.x, new.z) for one in others)], axis=1)
 
 
@@ -212,15 +218,16 @@ class Companions(NamedTuple):
         logs, weights = [], []
         for trial in trials:
             new = trial.left_out(rows)
-            logs.append(trial.log_densities(new, levels, seed))
+            before = trial.beside(levels, seed)
+            logs.append(trial.log_densities(new, before))
             weights.append(new.weight)
         found = candidates(rows, regression, levels, seed)
         doubts, behind = [DOUBT, *(one.doubt for one in found)], BEHIND if len(trials) == 1 else np.inf
         shares = weighed(np.concatenate(logs), np.concatenate(weights), doubts, behind)
-        kept = np.flatnonzero(shares[1:])
-        if not len(kept):
+        kept = np.flatnonzero(shares[1:]).tolist()
+        if not kept:
             return None
-        return cls(np.append(shares[:1], shares[1 + kept]), tuple(found[int(i)].make() for i in kept))
+        return cls(shares[[0, *(1 + i for i in kept)]], tuple(found[i].make(before[i]) for i in kept))
 
     def joined(self, parts: Components, x: Inputs) -> Components:
         """The mixture of a model's densities, a row each or all at the one row of x, and their own."""

@@ -2,10 +2,11 @@
 
     p(y|x) = 1/E sum_e sum_k π_ek(x) N(y | μ_ek(x), Σ_ek(x)),     each e a network of its own, from other first weights
 
-Each learns from all rows but those held out; these say, of the densities' mean, when to make the steps smaller, and
-when to end. In float32: no statistic is made of it.
+How many passes over the rows are enough is what held-out ones say, of the densities' mean, while it learns from a part
+of the rows; as many are taken over all of them. In float32: no statistic is made of it.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,11 +29,11 @@ from .network_training import split_rows, train_network
 MANY_ROWS = 10_000
 """From more rows than this wider networks learn more, and fewer of them are enough."""
 
-HELD, RATE, DECAY, FALLS = 0.1, 3e-3, 0.01, 2
-"""The share of the rows held out, AdamW's first rate and weight decay, and how often the rate falls."""
+HELD, RATE, DECAY, AVERAGING = 0.1, 3e-3, 0.01, 0.98
+"""The share of the rows held out, AdamW's rate and weight decay, and how much of the mean of weights a step leaves."""
 
-PATIENCE, MOST_STEPS = 500, 10_000
-"""How many steps may bring nothing before the rate falls at first, and how many there are at most."""
+PATIENCE, SLACK, MOST_STEPS = 250, 0.5, 10_000
+"""How many steps may bring nothing, at least, and as a share of those before; and how many there are at most."""
 
 BATCHES, LEAST_BATCH, MOST_BATCH = 16, 32, 256
 """How many batches a pass takes, nearly, and the least and the most rows of one."""
@@ -62,16 +63,19 @@ class Ensemble(Stored):
         Of each network.
     outputs : int
         D.
+    passes : int, default=1
+        How often it saw all rows that it was trained on.
     """
 
     weights: tuple[Float[Array | np.ndarray, "e _ _"], ...]
     biases: tuple[Float[Array | np.ndarray, "e _"], ...]
     n_components: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+    passes: int = eqx.field(static=True, default=1)
 
     def check_values(self) -> None:
         super().check_values()
-        check_positive(self, "n_components", "outputs")
+        check_positive(self, "n_components", "outputs", "passes")
         ends, widths = [w.shape[1:] for w in self.weights], [b.shape[1] for b in self.biases]
         off = self.outputs * (self.outputs - 1) // 2
         fits = len(ends) > 1 and [end for _, end in ends] == widths and [begin for begin, _ in ends[1:]] == widths[:-1]
@@ -85,28 +89,36 @@ class Ensemble(Stored):
             raise ValueError("its columns and outputs do not fit its networks")
 
     @classmethod
-    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Ensemble":
-        """Trained on these rows, those of no weight apart."""
+    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int, before: "Ensemble | None" = None) -> "Ensemble":
+        """Trained on these rows, those of no weight apart, for as many passes as one `before`, of a part of them.
+
+        Without that, or where it was of another size, for as many as rows that are held out say.
+        """
         rows = rows.take(np.flatnonzero(rows.weight > 0))
-        kept, held = (rows.take(some) for some in split_rows(np.random.default_rng(seed), rows.n_rows, HELD))
-        size = 1 << int(np.clip(kept.n_rows // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
-        each = max(kept.n_rows // size, 1)
-        unseen = padded(held, rung(held.n_rows))
-        unseen.weight[held.n_rows :] = 0
         with scope():
             key = jax.random.key(seed)
-            return train_network(
-                cls._first(key, rows, levels),
+            first = cls._first(key, rows, levels)
+            known = before is not None and before.biases[0].shape == first.biases[0].shape
+            parts = split_rows(np.random.default_rng(seed), rows.n_rows, 0.0 if known else HELD)
+            kept, held = (rows.take(some) for some in parts)
+            size = 1 << int(np.clip(kept.n_rows // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
+            each = max(kept.n_rows // size, 1)
+            unseen = padded(held, rung(held.n_rows))
+            unseen.weight[held.n_rows :] = 0
+            made, passes, _ = train_network(
+                first,
                 key,
                 kept,
                 unseen,
                 learning_rate=RATE,
                 weight_decay=DECAY,
                 batch_size=size,
-                max_epochs=-(-MOST_STEPS // each),
+                max_epochs=before.passes if before is not None and known else -(-MOST_STEPS // each),
                 patience=-(-PATIENCE // each),
-                falls=FALLS,
-            )[0]
+                slack=SLACK,
+                averaging=AVERAGING,
+            )
+            return dataclasses.replace(made, passes=passes)
 
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
@@ -133,7 +145,7 @@ class Ensemble(Stored):
         """What all say together: the components of all."""
         log_weight, *rest = self._each(x)
         joined = (jnp.moveaxis(a, 0, 1) for a in (log_weight - jnp.log(1.0 * len(log_weight)), *rest))
-        return NetworkOutput(*(a.reshape(len(a), -1, *a.shape[3:]) for a in joined))
+        return NetworkOutput(*(a.reshape(len(a), a.shape[1] * a.shape[2], *a.shape[3:]) for a in joined))
 
     def loss(
         self, x: Inputs, y: Float[Array, "n D"], weight: Float[Array, " n"], key: PRNGKeyArray, training: bool

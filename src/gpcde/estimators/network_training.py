@@ -1,10 +1,14 @@
 """Training of networks: AdamW in epochs of minibatches, kept at the best epoch by held-out rows where there are any.
 
+Where weights are averaged, the network is m_t = β m_{t-1} + (1-β) w_t of the weights w_t after each step: the noise of
+large steps is gone from it, and they need not become smaller.
+
 Dropout and learning rate, where they are not given, are the best of the paper's grid on held-out rows. Rows and steps
 are padded to few sizes, so that one program serves many numbers of rows.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -30,10 +34,6 @@ ROWS_AT_ONCE = 2**12
 
 STEPS_TOGETHER = 20
 """How many steps are taken before the held-out rows are looked at, at least: small data have short epochs."""
-
-FALL = 0.2
-"""What a learning rate that falls is multiplied by."""
-
 
 @runtime_checkable
 class Network(Protocol):
@@ -133,35 +133,35 @@ def train_network(
     batch_size: int,
     max_epochs: int,
     patience: int,
-    falls: int = 0,
+    slack: float = 0.0,
+    averaging: float = 0.0,
 ) -> tuple[N, int, float]:
     """The trained network as NumPy arrays, the epochs it took, and its score: minus the loss of the held-out rows.
 
-    Where the score has not risen for `patience` epochs, training goes on from the best network with a smaller rate, and
-    half the patience; after so many `falls` it ends.
+    It ends where the score has not risen for `patience` epochs, nor for a share of those before, the `slack`; without
+    rows that are held out, after all epochs. `averaging` is β, 0 where weights are as the last step left them.
     """
     size = min(batch_size, data.n_rows)
     each = data.n_rows // size
     batches = Minibatches(key, data.n_rows, size)
-    adam = optax.adamw(learning_rate).init(network)
+    adam, mean = optax.adamw(learning_rate).init(network), network if averaging else None
     known, unseen = (on_device(tuple(rows)) for rows in (padded(data, rung(data.n_rows)), held))
-    best, best_score, best_epoch, epoch, since = (network, adam), -np.inf, 0, 0, 0
+    rates = np.array([learning_rate, weight_decay, averaging])
+    best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
     while epoch < max_epochs:
         together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
         index = batches(epoch * each, each * together)
-        steps = padded(index, rung(len(index))), np.int32(len(index)), np.array([learning_rate, weight_decay])
-        network, adam, score = _steps(network, jax.random.fold_in(key, epoch), adam, known, unseen, *on_device(steps))
+        steps = on_device((padded(index, rung(len(index))), np.int32(len(index)), rates))
+        network, mean, adam, score = _steps(network, mean, jax.random.fold_in(key, epoch), adam, known, unseen, *steps)
         epoch += together
+        reached = network if mean is None else mean
         if not held.n_rows:
-            best, best_epoch = (network, adam), epoch
+            best, best_epoch = reached, epoch
         elif float(score) > best_score:
-            best, best_score, best_epoch, since = (network, adam), float(score), epoch, epoch
-        elif epoch - since >= patience:
-            if not falls:
-                break
-            falls, since, patience, learning_rate = falls - 1, epoch, -(-patience // 2), FALL * learning_rate
-            network, adam = best
-    return jax.tree.map(np.asarray, best[0]), best_epoch, best_score
+            best, best_score, best_epoch = reached, float(score), epoch
+        elif epoch - best_epoch >= max(patience, slack * best_epoch):
+            break
+    return jax.tree.map(np.asarray, best), best_epoch, best_score
 
 
 def evaluated(network: Any, function: Callable[..., Any], *rows: Any, most: int = ROWS_AT_ONCE) -> Any:
@@ -171,27 +171,33 @@ def evaluated(network: Any, function: Callable[..., Any], *rows: Any, most: int 
         return by_blocks(lambda *part: function(network, *on_device(part)), rows, most)
 
 
-@compiled
+@partial(compiled, thoroughly=True)
 def _steps(
     network: N,
+    mean: N | None,
     key: PRNGKeyArray,
     adam: optax.OptState,
     data: tuple[Inputs, Float[Array, "n D"], Float[Array, " n"]],
     held: tuple[Inputs, Float[Array, "h D"], Float[Array, " h"]],
     rows: Int[Array, "t b"],
     count: Int[Array, ""],
-    rates: Float[Array, "2"],
-) -> tuple[N, optax.OptState, Float[Array, ""]]:
+    rates: Float[Array, "3"],
+) -> tuple[N, N | None, optax.OptState, Float[Array, ""]]:
     """So many steps, and minus the loss of the held-out rows."""
-    optimiser = optax.adamw(rates[0], weight_decay=rates[1])
+    rate, decay, beta = rates
+    optimiser = optax.adamw(rate, weight_decay=decay)
     x, y, weight = data
 
-    def step(number: Int[Array, ""], carry: tuple[N, optax.OptState]) -> tuple[N, optax.OptState]:
-        network, state = carry
+    def step(number: Int[Array, ""], carry: tuple[N, N | None, optax.OptState]) -> tuple[N, N | None, optax.OptState]:
+        network, mean, state = carry
         index, noise = rows[number], jax.random.fold_in(key, number)
         gradient = jax.grad(lambda n: n.loss(x.take(index), y[index], weight[index], noise, True))(network)
         updates, state = optimiser.update(gradient, state, network)
-        return optax.apply_updates(network, network.paced(updates)), state
+        network = optax.apply_updates(network, network.paced(updates))
+        if mean is not None:
+            mean = jax.tree.map(lambda m, w: (beta * m + (1 - beta) * w).astype(w.dtype), mean, network)
+        return network, mean, state
 
-    network, adam = jax.lax.fori_loop(0, count, step, (network, adam))
-    return network, adam, -network.loss(*held, jax.random.key(0), False)
+    network, mean, adam = jax.lax.fori_loop(0, count, step, (network, mean, adam))
+    reached = network if mean is None else mean
+    return network, mean, adam, -reached.loss(*held, jax.random.key(0), False)
