@@ -137,6 +137,11 @@ def test_so_many_epochs_and_no_more(epochs: int) -> None:
     assert MDN(max_epochs=epochs, early_stopping=False, hidden=(4,)).fit(*rows(40)).n_epochs_ == epochs
 
 
+def test_axes_of_their_own_need_no_rows_held_out() -> None:
+    model = MDN(max_epochs=3, early_stopping=False, covariance="full", hidden=(4,)).fit(*rows(40, outputs=2))
+    assert np.isfinite(model.score(*rows(40, outputs=2)))
+
+
 def test_dropout_is_for_training_alone_and_keeps_the_mean() -> None:
     """The network's output is linear in the last hidden layer: over many draws, that without dropout."""
     plain = make_network(1, False)

@@ -94,29 +94,30 @@ class Ensemble(Stored):
 
         Without that, or where it was of another size, for as many as rows that are held out say.
         """
-        rows = rows.take(np.flatnonzero(rows.weight > 0))
+        room, rows = rows.n_rows, rows.take(np.flatnonzero(rows.weight > 0))
+        size = 1 << int(np.clip(room // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
         with scope():
             key = jax.random.key(seed)
             first = cls._first(key, rows, levels)
-            known = before is not None and before.biases[0].shape == first.biases[0].shape
-            parts = split_rows(np.random.default_rng(seed), rows.n_rows, 0.0 if known else HELD)
-            kept, held = (rows.take(some) for some in parts)
-            size = 1 << int(np.clip(kept.n_rows // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
-            each = max(kept.n_rows // size, 1)
-            unseen = padded(held, rung(held.n_rows))
-            unseen.weight[held.n_rows :] = 0
+            again = before is not None and before.biases[0].shape == first.biases[0].shape
+            kept, held = (rows.take(some) for some in split_rows(np.random.default_rng(seed), rows.n_rows, HELD))
+            unseen = padded(held, rung(int(HELD * room)))
+            unseen.weight[0 if again else held.n_rows :] = 0
+            known = rows if again else kept
+            each = max(known.n_rows // size, 1)
             made, passes, _ = train_network(
                 first,
                 key,
-                kept,
+                known,
                 unseen,
                 learning_rate=RATE,
                 weight_decay=DECAY,
                 batch_size=size,
-                max_epochs=before.passes if before is not None and known else -(-MOST_STEPS // each),
+                max_epochs=before.passes if before is not None and again else -(-MOST_STEPS // each),
                 patience=-(-PATIENCE // each),
                 slack=SLACK,
                 averaging=AVERAGING,
+                room=room,
             )
             return dataclasses.replace(made, passes=passes)
 
@@ -129,8 +130,8 @@ class Ensemble(Stored):
         layers = rows.x.dense.shape[1] + sum(levels), *[size.width] * 3, len(bias)
         made = [MLP.create(jax.random.fold_in(key, i), layers, last_scale=0.1) for i in range(size.networks)]
         weights, biases = jax.tree.map(
-            lambda *same: jnp.stack(same).astype(jnp.float32),
-            *((one.weights, (*one.biases[:-1], jnp.asarray(bias))) for one in made),
+            lambda *same: np.stack(same).astype(np.float32),
+            *((one.weights, (*one.biases[:-1], bias)) for one in made),
         )
         return cls(weights, biases, components, outputs)
 

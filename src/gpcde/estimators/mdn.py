@@ -82,7 +82,7 @@ def as_mixture(raw: Float[Array, "n o"], components: int, outputs: int) -> Netwo
     if rest.shape[1]:
         rows, columns = np.tril_indices(outputs, -1)
         # off the diagonal in units of the row's own spread
-        root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], -1) * std[:, :, rows])
+        root = root.at[:, :, rows, columns].set(rest.reshape(*shape[:2], len(rows)) * std[:, :, rows])
     return NetworkOutput(jax.nn.log_softmax(logits, axis=1), mean.reshape(shape), root)
 
 

@@ -135,27 +135,30 @@ def train_network(
     patience: int,
     slack: float = 0.0,
     averaging: float = 0.0,
+    room: int = 0,
 ) -> tuple[N, int, float]:
     """The trained network as NumPy arrays, the epochs it took, and its score: minus the loss of the held-out rows.
 
-    It ends where the score has not risen for `patience` epochs, nor for a share of those before, the `slack`; without
-    rows that are held out, after all epochs. `averaging` is β, 0 where weights are as the last step left them.
+    It ends where the score has not risen for `patience` epochs, nor for a share of those before, the `slack`; where
+    there are no rows that are held out, or none of any weight, after all epochs. `averaging` is β, 0 where weights are
+    as the last step left them. Rows are padded as if there were `room` of them, so that one program serves as many.
     """
     size = min(batch_size, data.n_rows)
-    each = data.n_rows // size
+    each, decides = data.n_rows // size, bool(held.weight.any())
+    room = rung(max(room, data.n_rows))
     batches = Minibatches(key, data.n_rows, size)
     adam, mean = optax.adamw(learning_rate).init(network), network if averaging else None
-    known, unseen = (on_device(tuple(rows)) for rows in (padded(data, rung(data.n_rows)), held))
+    known, unseen = (on_device(tuple(rows)) for rows in (padded(data, room), held))
     rates = np.array([learning_rate, weight_decay, averaging])
     best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
     while epoch < max_epochs:
         together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
         index = batches(epoch * each, each * together)
-        steps = on_device((padded(index, rung(len(index))), np.int32(len(index)), rates))
+        steps = on_device((padded(index, rung(max(STEPS_TOGETHER, room // size))), np.int32(len(index)), rates))
         network, mean, adam, score = _steps(network, mean, jax.random.fold_in(key, epoch), adam, known, unseen, *steps)
         epoch += together
         reached = network if mean is None else mean
-        if not held.n_rows:
+        if not decides:
             best, best_epoch = reached, epoch
         elif float(score) > best_score:
             best, best_score, best_epoch = reached, float(score), epoch
