@@ -126,7 +126,7 @@ def test_the_score_of_averaged_weights_is_that_of_the_network_that_is_kept() -> 
 
 
 def test_weights_are_averaged_as_the_formula_says() -> None:
-    """m_t = β m_{t-1} + (1-β) w_t, with the weights that one step after another would reach; here an epoch is a step."""
+    """m_t = β m_{t-1} + (1-β) w_t, of the weights that one step after another reaches; here an epoch is a step."""
     rows, _ = law(16, 0)
     first = Ensemble._first(jax.random.key(0), rows, ())
 

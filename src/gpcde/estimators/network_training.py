@@ -35,6 +35,7 @@ ROWS_AT_ONCE = 2**12
 STEPS_TOGETHER = 20
 """How many steps are taken before the held-out rows are looked at, at least: small data have short epochs."""
 
+
 @runtime_checkable
 class Network(Protocol):
     """A module with a loss: the weighted mean over rows, with fresh noise from the key; `training` where dropout is on.
