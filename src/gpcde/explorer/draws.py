@@ -15,7 +15,7 @@ from ..density.components import Components
 from ..estimators.gpcde import GPCDE
 from ..model.inputs import Inputs
 from ..prediction.nodes import Nodes
-from ..prediction.paths import Path, draw_path
+from ..prediction.paths import Path, draw_path, waves_at
 from ..prediction.predictor import Mixture
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope
@@ -45,12 +45,15 @@ class Draws:
             first = draw_path(keys[0], state.model, state.posterior)
             self.nodes = first.nodes()
             size = len(self.nodes.w) * first.prior.weights.size
-            waves = _waves(first, self.nodes) if DRAWS * size <= KEPT else None
+            waves = waves_at(first, self.nodes) if DRAWS * size <= KEPT else None
             self.quick = waves is not None or len(self.nodes.w) == 1
             count = DRAWS if self.quick else FEW_DRAWS
             paths = [first, *(draw_path(key, state.model, state.posterior) for key in keys[1:count])]
             self.paths: Path = jax.tree.map(_stacked, *paths)
-            self.waves = None if waves is None else _stacked(*(_waves(path, self.nodes) for path in paths))
+            if waves is None:
+                self.waves = None
+            else:  # in single precision, which is as good as the features are
+                self.waves = _stacked(*(np.asarray(waves_at(path, self.nodes), np.float32) for path in paths))
 
     def components(self, x: Inputs) -> Components:
         """The densities at one x, a row for each draw, in standard units."""
@@ -64,13 +67,6 @@ class Draws:
 
 def _stacked(*leaves: Any) -> Array:
     return jnp.asarray(np.stack(leaves))
-
-
-@compiled
-def _waves(path: Path, nodes: Nodes) -> Float[Array, "G k L"] | None:
-    """In single precision, which is as good as the features are."""
-    waves = path.waves(jnp.asarray(nodes.w))
-    return None if waves is None else waves.astype(jnp.float32)
 
 
 @compiled

@@ -28,8 +28,9 @@ from ..runtime.precision import scope, wide
 from .nodes import GRID, LINE, Nodes
 from .predictor import Mixture
 
-PAIRS_AT_ONCE = 2**14
-"""How many pairs of rows and components a block may have: random features take more room than kernel rows."""
+PAIRS_AT_ONCE, KNOWN_PAIRS = 2**14, 2**17
+"""How many pairs of rows and components a block may have: random features of each take more room than kernel rows, and
+where those of the components are known (`waves_at`) there are only kernel rows."""
 
 
 class Path(eqx.Module):
@@ -113,9 +114,10 @@ class Path(eqx.Module):
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, if f (and all else that is uncertain) were this one."""
         nodes = self.nodes()
-        most = max(1, PAIRS_AT_ONCE // len(nodes.w))
         with scope():
-            blocks = [(_along(self, part, nodes).components(), n) for part, n in in_blocks(x, most)]
+            waves = waves_at(self, nodes)
+            most = max(1, (PAIRS_AT_ONCE if waves is None else KNOWN_PAIRS) // len(nodes.w))
+            blocks = [(_along(self, part, nodes, waves).components(), n) for part, n in in_blocks(x, most)]
         return Components.stacked([c.take(slice(n)) for c, n in blocks])
 
 
@@ -159,5 +161,11 @@ def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) 
 
 
 @compiled
-def _along(path: Path, x: Inputs, nodes: Nodes) -> Mixture:
-    return path.mixture(x, nodes)
+def waves_at(path: Path, nodes: Nodes) -> Float[Array, "G k L"] | None:
+    """`Path.waves` at these nodes."""
+    return path.waves(jnp.asarray(nodes.w))
+
+
+@compiled
+def _along(path: Path, x: Inputs, nodes: Nodes, waves: Float[Array, "G k L"] | None) -> Mixture:
+    return path.mixture(x, nodes, waves)
