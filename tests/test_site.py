@@ -19,12 +19,16 @@ DOCS = Path(__file__).parent.parent / "docs"
 MISSING = [name for name in ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc") if find_spec(name) is None]
 
 
+BUILD = "import gc, sys; gc.disable(); from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
+"""As `python -m sphinx`, but not looking for garbage: a sixth of its time, for a hundred megabytes."""
+
+
 @pytest.mark.skipif(bool(MISSING), reason=f"the documentation needs {MISSING}: pip install 'gpcde[docs]'")
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     """Every page is in a table of contents, every link leads somewhere, every public name is in the reference."""
     source = str(Path(gpcde.__file__).parent.parent)
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
+        [sys.executable, "-c", BUILD, "-q", "-W", "--keep-going", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": source},
