@@ -1,8 +1,10 @@
 """What stands beside the model: the shares that held-out rows give, and that it is drawn, saved and taken up again."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -186,8 +188,19 @@ def test_the_quick_log_density_is_that_of_the_components(jumping: GPCDE) -> None
 def test_drawn_densities_have_companions_too(jumping: GPCDE) -> None:
     """Their mean is near the prediction."""
     at = AT[:3]
-    drawn = np.mean([density.pdf(STEPS[:3]) for density in jumping.sample_densities(at, 10, random_state=0)], axis=0)
+    drawn = np.mean([density.pdf(STEPS[:3]) for density in jumping.sample_densities(at, 40, random_state=0)], axis=0)
     np.testing.assert_allclose(drawn, jumping.predict_density(at).pdf(STEPS[:3]), rtol=0.3)
+
+
+def test_a_draw_is_one_of_all_as_often_as_its_share_is_large() -> None:
+    def member(density: Any) -> Any:
+        return SimpleNamespace(drawn=lambda key: density)
+
+    companions = Companions(np.array([0.5, 0.3, 0.2]), (member(len), member(abs)))  # two functions that differ
+    keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(1000)]
+    drawn: list[Any] = [companions.drawn(key) for key in keys]
+    for density, share in ((None, 0.5), (len, 0.3), (abs, 0.2)):
+        assert abs(np.mean([one is density for one in drawn]) - share) < 0.05  # three standard errors
 
 
 # kept

@@ -92,6 +92,19 @@ def test_its_mixture_is_better_than_its_networks_are_on_average(trained: Ensembl
     assert (trained.log_density(new.x, new.z) > mean).all()
 
 
+def test_a_draw_is_one_of_its_networks_each_as_likely(trained: Ensemble) -> None:
+    """So that the mean of all draws is its density."""
+    x = law(4, 1)[0].x
+    whole, count = trained.components(x), trained.n_components
+    means = np.asarray(whole.mean).reshape(4, -1, count)
+    found = []
+    for i in range(300):
+        drawn = np.asarray(trained.drawn(jax.random.fold_in(jax.random.key(0), i))(x).mean)[..., 0]
+        (same,) = np.flatnonzero([np.allclose(drawn, means[:, e], rtol=1e-9) for e in range(means.shape[1])])
+        found.append(int(same))
+    assert np.abs(np.bincount(found, minlength=3) / 300 - 1 / 3).max() < 0.09  # three standard errors
+
+
 def test_rows_of_no_weight_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
     rows, _ = law(60, 0)

@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pandas as pd
 import pytest
 
 from gpcde import LinearGaussian
-from gpcde.estimators.base import DensityEstimator
+from gpcde.estimators.base import DensityEstimator, Rows
+from gpcde.estimators.companions import Companions
+from gpcde.estimators.linear import Line
 from gpcde.explorer import answers
 from gpcde.explorer import server as serving
 from gpcde.explorer.answers import LEVELS, Explorer
+from gpcde.explorer.draws import DRAWS, Draws
 from gpcde.explorer.server import HEADERS, LARGEST, Server, serve
 from small import fitted, frame, rows
 
@@ -101,6 +105,25 @@ def test_the_band_is_that_of_drawn_densities(gpcde: Explorer) -> None:
     assert np.abs(lower[some] - other.lower[0]).max() < 0.6 * wide
     assert np.abs(upper[some] - other.upper[0]).max() < 0.6 * wide
     assert np.abs(upper[some] - other.upper[0]).mean() < 0.1 * wide
+
+
+@pytest.mark.parametrize("share", [0.4, 1e-6])
+def test_some_draws_are_those_of_what_stands_beside_the_model(share: float) -> None:
+    """As many as its share is large; of all the explorer makes one band."""
+    model, X, y = fitted("free-form")
+    x, z = model._standard_rows(X, y)
+    line = Line.of(Rows(x, z, np.ones(len(z))), ())
+    beside = copy(model)
+    beside.companions_ = Companions(np.array([share, 1 - share]), (line,))
+    one, expected = x.take(np.arange(1)), line.components(x.take(np.arange(1)))
+    drawn = Draws(beside).components(one)
+    own, others = (drawn[0].n_rows, drawn[1:]) if share > 0.1 else (0, drawn)
+    assert own + len(others) == DRAWS
+    assert abs(own - share * DRAWS) < 9  # three standard errors
+    for other in others:
+        np.testing.assert_array_equal(other.mean, expected.mean)
+    lower, upper = np.array(Explorer(beside).band({"x": [0.8, -0.2], "outputs": [0], "level": 0.9})["bands"][0])
+    assert ((upper - lower).max() > 0.01) == (share > 0.1)  # of the line alone there is nothing to draw
 
 
 @pytest.mark.parametrize("name", ["two outputs", "full mdn", "P"])

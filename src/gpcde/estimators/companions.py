@@ -26,6 +26,7 @@ from ..prediction.paths import draw_path
 from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import scope
+from ..runtime.randomness import entropy
 from .base import Rows
 from .ensemble import Ensemble
 from .linear import Line
@@ -230,10 +231,8 @@ class Companions(NamedTuple):
         return cls(shares[[0, *(1 + i for i in kept)]], tuple(found[i].make(before[i]) for i in kept))
 
     def joined(self, parts: Components, x: Inputs) -> Components:
-        """The mixture of a model's densities, a row each or all at the one row of x, and their own."""
-        own = [one.components(x) for one in self.members]
-        own = [one.take(np.zeros(parts.n_rows, int)) if one.n_rows < parts.n_rows else one for one in own]
-        return mixed([parts, *own], self.shares)
+        """The mixture of a model's densities and their own."""
+        return mixed([parts, *(one.components(x) for one in self.members)], self.shares)
 
     def beside(self, model: Source, inputs: Inputs) -> Source:
         """The mixture of a model's densities of these inputs and their own."""
@@ -245,11 +244,10 @@ class Companions(NamedTuple):
 
         return Source.mixed([model, *(source(one.ready()) for one in self.members)], self.shares)
 
-    def beside_drawn(self, key: PRNGKeyArray, model: Source, inputs: Inputs) -> Source:
-        """The mixture of a drawn density of these inputs and their own, drawn."""
-        drawn = [one.drawn(jax.random.fold_in(key, i)) for i, one in enumerate(self.members)]
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components] | None:
+        """One of all, as likely as its share is large, as it is if what it is uncertain of is drawn; None: the model.
 
-        def source(components: Callable[[Inputs], Components]) -> Source:
-            return Source(lambda rows: components(inputs.take(rows)))
-
-        return Source.mixed([model, *(source(one) for one in drawn)], self.shares)
+        Which of them holds is uncertain too, so that draws differ by as much as they do. Their mean is the mixture.
+        """
+        which = int(np.random.default_rng(entropy(key)).choice(len(self.shares), p=self.shares))
+        return self.members[which - 1].drawn(key) if which else None

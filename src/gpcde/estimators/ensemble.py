@@ -22,6 +22,7 @@ from ..model.networks import MLP
 from ..runtime.blocks import padded, rung
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
+from ..runtime.randomness import entropy
 from .base import Rows
 from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
 from .network_training import split_rows, train_network
@@ -177,5 +178,7 @@ class Ensemble(Stored):
         return self
 
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
-        """As it is: how far its networks differ is in the mixture."""
-        return self.components
+        """One of its networks."""
+        one = np.random.default_rng([*entropy(key), 1]).integers(len(self.biases[0]), size=1)
+        weights, biases = (tuple(a[one] for a in layers) for layers in (self.weights, self.biases))
+        return dataclasses.replace(self, weights=weights, biases=biases).components

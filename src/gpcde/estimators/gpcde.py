@@ -29,7 +29,6 @@ from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
 from ..prediction.latent_posterior import infer
 from ..prediction.nodes import Nodes
-from ..prediction.paths import Path as FunctionPath
 from ..prediction.paths import draw_path
 from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import pack
@@ -609,17 +608,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             raise ValueError(f"n, the number of draws, must be at least 1, got {n!r}")
         seed = seed_of(random_state)
         inputs = self._apply_tables(X)
-        model, posterior = self.state_.model, self.state_.posterior
         with scope():
             keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(n)]
-            paths = [draw_path(key, model, posterior) for key in keys]
-            return DensitySamples([self._along(*drawn, inputs) for drawn in zip(keys, paths, strict=True)])
+            return DensitySamples([self._drawn(key, inputs) for key in keys])
 
-    def _along(self, key: PRNGKeyArray, path: FunctionPath, inputs: Inputs) -> ConditionalDensity:
-        """The densities if f (and all else that is uncertain) were this one."""
-        source = Source(lambda rows: path.components(inputs.take(rows)))
-        if self.companions_ is not None:
-            source = self.companions_.beside_drawn(key, source, inputs)
+    def _drawn(self, key: PRNGKeyArray, inputs: Inputs) -> ConditionalDensity:
+        """The densities if all that is uncertain were as it is drawn here."""
+        other = None if self.companions_ is None else self.companions_.drawn(key)
+        drawn = other or draw_path(key, self.state_.model, self.state_.posterior).components
+        source = Source(lambda rows: drawn(inputs.take(rows)))
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
 
 

@@ -139,11 +139,11 @@ class Explorer:
             raise ValueError(f"there is no band: {self.no_band}")
         view = self._view(question)
         place = self._at(view)
-        x = self.model._used(place.x)
-        drawn = joined(self.model, self.draws.components(x), x)
+        drawn = self.draws.components(self.model._used(place.x))
         bands = []
         for j in view.outputs:
-            each = heights(Univariate.of(drawn, j), self.model.transform_.column(j), place.curves[j].y)
+            column, y = self.model.transform_.column(j), place.curves[j].y
+            each = np.concatenate([heights(Univariate.of(some, j), column, y) for some in drawn])
             bands.append([_short(end, 5) for end in np.quantile(each, [0.05, 0.95], axis=0)])
         return {"bands": bands}
 

@@ -39,30 +39,35 @@ class Draws:
     """
 
     def __init__(self, model: GPCDE) -> None:
-        state = model.state_
+        state, beside = model.state_, model.companions_
         with scope():
             keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(DRAWS)]
             first = draw_path(keys[0], state.model, state.posterior)
             self.nodes = first.nodes()
             size = len(self.nodes.w) * first.prior.weights.size
-            waves = waves_at(first, self.nodes) if DRAWS * size <= KEPT else None
-            self.quick = waves is not None or len(self.nodes.w) == 1
-            count = DRAWS if self.quick else FEW_DRAWS
-            paths = [first, *(draw_path(key, state.model, state.posterior) for key in keys[1:count])]
-            self.paths: Path = jax.tree.map(_stacked, *paths)
-            if waves is None:
-                self.waves = None
-            else:  # in single precision, which is as good as the features are
+            self.quick = len(self.nodes.w) == 1 or (DRAWS * size <= KEPT and waves_at(first, self.nodes) is not None)
+            keys = keys[: DRAWS if self.quick else FEW_DRAWS]
+            others = [None if beside is None else beside.drawn(key) for key in keys]
+            self.others = [other for other in others if other is not None]
+            own = [key for key, other in zip(keys, others, strict=True) if other is None]
+            paths = [draw_path(key, state.model, state.posterior) for key in own]
+            self.paths: Path | None = jax.tree.map(_stacked, *paths) if paths else None
+            self.waves: Float[Array, "s G k L"] | None = None
+            if paths and self.quick and len(self.nodes.w) > 1:  # in single precision, which is as good as features are
                 self.waves = _stacked(*(np.asarray(waves_at(path, self.nodes), np.float32) for path in paths))
 
-    def components(self, x: Inputs) -> Components:
-        """The densities at one x, a row for each draw, in standard units."""
+    def components(self, x: Inputs) -> list[Components]:
+        """The densities at one x in standard units, a row for each draw: of the model, then those of others."""
+        if self.paths is None:
+            return [other(x) for other in self.others]
         with scope():
             drawn = jax.tree.map(np.asarray, _drawn(self.paths, self.waves, x, self.nodes))
         plain = drawn.log_weight[:, 0], drawn.mean[:, 0], drawn.variance[:, 0]
-        return (
-            Components(*plain) if drawn.basis is None else Components(*plain, drawn.basis[:, None], drawn.outside[:, 0])
-        )
+        if drawn.basis is None:
+            own = Components(*plain)
+        else:
+            own = Components(*plain, drawn.basis[:, None], drawn.outside[:, 0])
+        return [own, *(other(x) for other in self.others)]
 
 
 def _stacked(*leaves: Any) -> Array:
