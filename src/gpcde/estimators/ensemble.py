@@ -120,7 +120,7 @@ class Ensemble(Stored):
                 averaging=AVERAGING,
                 room=room,
             )
-            return dataclasses.replace(made, passes=passes)
+            return dataclasses.replace(made, passes=max(passes, 1))
 
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
