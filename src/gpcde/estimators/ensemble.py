@@ -100,11 +100,12 @@ class Ensemble(Stored):
         with scope():
             key = jax.random.key(seed)
             first = cls._first(key, rows, levels)
-            again = before is not None and before.biases[0].shape == first.biases[0].shape
+            fits = before is not None and before.biases[0].shape == first.biases[0].shape
+            enough = before.passes if before is not None and fits else None
             kept, held = (rows.take(some) for some in split_rows(np.random.default_rng(seed), rows.n_rows, HELD))
             unseen = padded(held, rung(int(HELD * room)))
-            unseen.weight[0 if again else held.n_rows :] = 0
-            known = rows if again else kept
+            unseen.weight[held.n_rows if enough is None else 0 :] = 0
+            known = kept if enough is None else rows
             each = max(known.n_rows // size, 1)
             made, passes, _ = train_network(
                 first,
@@ -114,7 +115,7 @@ class Ensemble(Stored):
                 learning_rate=RATE,
                 weight_decay=DECAY,
                 batch_size=size,
-                max_epochs=before.passes if before is not None and again else -(-MOST_STEPS // each),
+                max_epochs=enough or -(-MOST_STEPS // each),
                 patience=-(-PATIENCE // each),
                 slack=SLACK,
                 averaging=AVERAGING,

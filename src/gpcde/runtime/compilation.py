@@ -2,8 +2,8 @@
 
 The compiler's options suit many small kernels on a CPU. XLA's newer fusion emitters take twice the time and 250 MB more
 to compile a training step, and LLVM's last optimisations half of the rest, and they gain nothing on it; steps of
-networks, which are elementwise for the most part, take a third less time by them (`thoroughly`). The options are passed
-with each function, so the user's configuration stays as it is, and what XLA_FLAGS says of them holds; a compiler that
+networks, elementwise for the most part, take a quarter less time by them (`thoroughly`). The options are passed with
+each function, so the user's configuration stays as it is, and what XLA_FLAGS says of them holds; a compiler that
 does not know them compiles without.
 """
 
