@@ -286,6 +286,25 @@ def test_they_stand_beside_models_that_were_left_open() -> None:
         GPCDE(**{**QUICK, "companions": "yes"}).fit(AT, STEPS)
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_of_two_trials_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
+    """By their mean log density, whichever comes first; no more than ten nats tell how bad a row is."""
+    rows = standard(20)
+    part = rows._replace(weight=np.where(np.arange(20) < 4, 0.0, 1.0))
+    logs = {"one": np.array([-1.0, -1.0, -1.0, -50.0]), "two": np.array([-2.0, -2.0, -2.0, -9.0])}
+
+    def log_density(trial: Any, new: Rows) -> np.ndarray:
+        np.testing.assert_array_equal(new.z, rows.z[:4])
+        return logs[trial.state]
+
+    monkeypatch.setattr(companions.Trial, "log_density", log_density)
+    one, two = (companions.Trial(part, *[name] * 2) for name in ("one", "two"))  # type: ignore[arg-type]
+    assert companions.Trial.better(rows, *((two, one) if flip else (one, two))) is one
+    logs["two"][3] = -5.0
+    assert companions.Trial.better(rows, *((two, one) if flip else (one, two))) is two
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_part")
 @pytest.mark.parametrize("flip", [False, True])
 def test_of_two_designs_the_held_out_rows_choose(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:

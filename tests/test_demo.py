@@ -1,4 +1,4 @@
-"""The demo learns both branches, in a tenth of its steps: better than a Gaussian at each x, not than the truth."""
+"""The demo learns both branches, from few rows in few steps: better than a Gaussian at each x, not than the truth."""
 
 import re
 import shlex
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from gpcde import cli, demo
-from gpcde.estimators import ensemble, plan
+from gpcde.estimators import plan
+from small import N
 
 
 @pytest.fixture(autouse=True)
-def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MANY_STEPS", "MOST_STEPS"):
-        monkeypatch.setattr(plan, name, 100)
-    monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
+def fewer_steps(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the pages of the documentation, whose programs these are, but enough of them to learn from."""
+    for name in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS", "FIRST_STEPS"):
+        monkeypatch.setattr(plan, name, 200)
 
 
 def test_demo_scores_lie_between_gp_regression_and_the_truth(
@@ -23,7 +24,7 @@ def test_demo_scores_lie_between_gp_regression_and_the_truth(
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     drawn = demo.sample
-    monkeypatch.setattr(demo, "sample", lambda rng, n: drawn(rng, min(n, 384)))  # as many as the README's are padded to
+    monkeypatch.setattr(demo, "sample", lambda rng, n: drawn(rng, N if n == 400 else n))
     demo.main(tmp_path / "demo.png")
     said = capsys.readouterr().out
     score = {name: float(value) for name, value in re.findall(r"^  (\S.*?) +(-?\d+\.\d+)$", said, re.MULTILINE)}
@@ -47,7 +48,8 @@ def test_the_readme_example_runs_and_finds_two_branches(
     readme = (Path(__file__).parent.parent / "README.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
+    assert example.count("300") == 3
+    exec(compile(example.replace("300", str(N)), "README.md", "exec"), {})
     score, *region = capsys.readouterr().out.splitlines()
     # y is ±x: a Gaussian at each x scores -1.3 at best
     assert float(score) > -0.3

@@ -37,17 +37,18 @@ X, Y = rows()
 QUIETLY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-def test_mutants_are_refused_or_answer_and_run_nothing() -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(400, marks=pytest.mark.slow)])
+def test_mutants_are_refused_or_answer_and_run_nothing(count: int) -> None:
     """In a process of their own, where no type checker helps."""
-    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", "400", "--quick"]
+    command = [sys.executable, "-W", "error", fuzz.__file__, "--mutants", str(count), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     found = json.loads(done.stdout)
-    assert sum(found.values()) == 400
-    assert sum(count for what, count in found.items() if what.endswith("refused")) > 300
-    assert found["model answers"] > 4
-    assert found["checkpoints answers"] > 4
-    assert found["tables learnt from"] > 1
+    assert sum(found.values()) == count
+    assert sum(often for what, often in found.items() if what.endswith("refused")) > 0.75 * count
+    assert found["model answers"] > count // 100
+    assert found["checkpoints answers"] > count // 100
+    assert found["tables learnt from"] >= count // 200
 
 
 @QUIETLY

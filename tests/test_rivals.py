@@ -70,6 +70,7 @@ ALONE: dict[str, Any] = {**SHORT, "companions": False}
 CASES: list[tuple[Callable[[int, int], Law], Any, float]] = [
     (bimodal, GPCDE(**SHORT), 0.1),
     (bimodal, GPCDE(inference="amortised", batch_size=200, **SMALL), 0.1),
+    (bimodal, GPCDE(**ALONE), 0.1),
     (heteroscedastic, GPCDE(**ALONE), 0.06),
     (correlated, GPCDE(**SMALL), 0.1),
     (unconditional, GPCDE(**ALONE), 0.1),

@@ -147,7 +147,8 @@ if "GPCDE_PROCESS" in os.environ:
 """
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
 def test_processes_that_read_a_part_each_give_the_model_of_one(tmp_path: Path, count: int) -> None:
     """Of rows that are streamed, none of which two processes read."""
     folder = tmp_path / "rows"

@@ -226,8 +226,8 @@ def test_rows_that_count_twice_are_two_rows_to_the_start() -> None:
 
 
 def test_the_same_key_gives_the_same_start() -> None:
-    x, y = two_branches(50)
-    design = Design("amortised", inducing=10, trials=2)
+    x, y = two_branches(20)
+    design = Design(inducing=30, points=20)  # as above
     one, two = (start(jax.random.key(7), x, y, design) for _ in range(2))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         assert np.array_equal(np.asarray(a), np.asarray(b))

@@ -25,11 +25,8 @@ def test_every_case_is_recorded() -> None:
 
 USUAL = (
     *PIECES,
-    "free-form, even, bend, A of categories",
     "free-form, even, bend, P Gaussian",
-    "amortised, importance, bend",
     "none, A, P by MAP, fixed noise",
-    "free-form, two latents, matern32, two outputs, Shared",
     "amortised, two latents, full, draws, warp, P conjugate",
     "gaussian, two latents, full, closed",
     *("GPCDE none", "LinearGaussian", "ConditionalKDE"),
