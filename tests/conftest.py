@@ -303,7 +303,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
     for name in ("FEW_STEPS", "MANY_STEPS", "MOST_STEPS", "FIRST_STEPS"):
         monkeypatch.setattr(plan, name, 50)
-    for name in ("_inducing", "_first_inducing"):  # whatever the number of rows, one program; curves cross, and need more
+    for name in ("_inducing", "_first_inducing"):  # for any number of rows; curves that cross need more
         monkeypatch.setattr(plan, name, lambda rows, inputs, *more: 16 if inputs == 1 else 8)
     monkeypatch.setattr(base, "ENOUGH_HELD", 1)
 

@@ -178,7 +178,7 @@ def test_a_region_parts_at_the_floor_of_a_valley(place: float, less: float) -> N
 
 
 def test_regions_and_modes_of_many_components_are_those_of_a_fine_grid() -> None:
-    """Two rows of 150 components of all widths: the mass above the threshold, and the highest point, on 100,000 points."""
+    """Of 150 components of all widths: the mass above the threshold, and the highest point, on 100,000 points."""
     rng = np.random.default_rng(0)
     std = np.exp(rng.uniform(-3, 0, size=(2, 150, 1)))
     c = Components(np.log(rng.dirichlet(np.full(150, 0.3), 2)), 2 * rng.normal(size=(2, 150, 1)), std**2)
