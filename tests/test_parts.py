@@ -425,16 +425,31 @@ CASES: dict[str, Case] = {
         {"likelihood": Fan, "prior": Leaning},
         2,
     ),
+    "kernel and mixing": Case(
+        lambda: Design(kernel=kernel(), mixing=uncertain(), **SMALL),
+        {"kernel": RationalQuadratic, "mixing": Uncertain},
+        3,
+    ),
+    "input map, likelihood and prior, two outputs": Case(
+        lambda: Design(
+            input_map=Stretched(jnp.ones(2), jnp.full(2, -1.5)),
+            likelihood=fan(),
+            prior=Leaning(jnp.zeros(())),
+            **SMALL,
+        ),
+        {"input_map": Stretched, "likelihood": Fan, "prior": Leaning},
+        2,
+    ),
     "kernel and likelihood, no latents": Case(
         lambda: Design(inference="none", kernel=kernel(), likelihood=fan(), **SMALL),
         {"kernel": RationalQuadratic, "likelihood": Fan},
     ),
 }
-ALONE = ("likelihood", "prior", "kernel and likelihood, no latents")
-"""Which are tried above with others; by themselves, and without latents, for `make test-all`."""
+USUAL = ("kernel and mixing", "latents", "input map, likelihood and prior, two outputs")
+"""Which have every kind of part between them; those by themselves, and other company, are for `make test-all`."""
 
 ALL = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALONE else name for name in CASES]
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 
 
@@ -524,7 +539,8 @@ def test_latents_are_inferred_with_own_parts(name: str) -> None:
     assert q.weights is not None
     assert q.nodes is not None
     np.testing.assert_allclose(q.weights.sum(1), 1, rtol=1e-12)
-    draws = None if name != "input map" else np.zeros((len(q.nodes), 2))
+    uncertain = model.state_.model.input_map.draw_dim
+    draws = np.zeros((len(q.nodes), uncertain)) if uncertain else None
     latents = model.state_.model.latents
     assert isinstance(latents, FreeForm)
     mixture = model.predictor(Nodes(q.nodes, np.asarray(latents.log_weights), draws)).mixture(x)
