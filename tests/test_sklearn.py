@@ -20,7 +20,7 @@ MODELS: list[Any] = [
     KDE(),
     ConditionalKDE(),
     LinearGaussian(),
-    Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=2),
+    Stacked([("linear", LinearGaussian()), ("another", LinearGaussian())], cv=2),
 ]
 
 SIGNATURE = (
@@ -48,6 +48,7 @@ CASES: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [
     (GPCDE(max_steps=1, n_inducing=4, inference="none", companions=True), LATENTS[:3], LATENTS[1:3]),
     (GP(max_steps=1, n_inducing=4), SIGNATURE, ()),
     (GPLVM(max_steps=1, n_inducing=4), (*SIGNATURE, "check_fit2d_1feature"), SLOW),
+    (Stacked([("linear", LinearGaussian()), ("kde", KDE())], cv=2), LATENTS, LATENTS),
     (CVAE(max_epochs=1), (*SIGNATURE, *LATENTS), LATENTS),
     *(
         (one, (*SIGNATURE, *LATENTS), (*SIGNATURE, *LATENTS))
