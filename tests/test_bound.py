@@ -394,7 +394,7 @@ def test_the_bounds_of_a_partition_average_to_the_full_one(kind: str, weighted: 
     shares = [weight[rows].sum() / total for rows in order]
     np.testing.assert_allclose(np.dot(shares, [t.bound for t in terms]), full.bound, rtol=1e-10)
     averaged = jax.tree.map(
-        lambda *leaves: sum(s * leaf for s, leaf in zip(shares, leaves, strict=True)),
+        lambda *leaves: sum(s * np.asarray(leaf) for s, leaf in zip(shares, leaves, strict=True)),
         *[(d.model, d.nudge) for d in derivatives],
     )
     expected = slopes.model, slopes.nudge

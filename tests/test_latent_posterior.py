@@ -19,7 +19,7 @@ from gpcde.model.model import Model
 from gpcde.prediction import Nodes, Predictor
 from gpcde.prediction import latent_posterior as _latent_posterior
 from gpcde.runtime.compilation import compiled
-from small import N, fitted
+from small import N, ask, fitted
 
 ROWS = 4
 
@@ -86,8 +86,9 @@ def test_free_form_is_brute_force_quadrature() -> None:
     w = np.linspace(-6, 6, 1201)
     mixture = Predictor.create(state.model, state.posterior, Nodes(w[:, None], np.zeros(len(w)))).mixture(batch.x)
     nodes = jnp.asarray(w)[None, :, None]
-    noise = np.asarray(state.model.noise_variance * jnp.exp(state.model.likelihood.log_scale(batch.x, nodes)))
-    log_prior = norm.logpdf(w) + np.asarray(state.model.prior.log_ratio(batch.x, nodes))
+    scale = np.exp(np.asarray(ask(state.model.likelihood.log_scale, batch.x, nodes)))
+    noise = float(state.model.noise_variance) * scale
+    log_prior = norm.logpdf(w) + np.asarray(ask(state.model.prior.log_ratio, batch.x, nodes))
     assert noise.std() > 0.01 * noise.mean()
     mean, spread = np.asarray(mixture.mean)[..., 0], np.asarray(mixture.variance)[..., 0] - noise
     logs = norm.logpdf(np.asarray(batch.y), mean, np.sqrt(noise)) - 0.5 * spread / noise + log_prior

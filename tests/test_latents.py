@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,6 +97,11 @@ def constantly(value: jax.Array) -> Callable[[jax.Array], jax.Array]:
 
 def nodes_of(latents: Latents, draws: jax.Array, prior: LatentPrior | None = None) -> tuple[jax.Array, jax.Array]:
     """The nodes and log weights a free-form q(w) uses."""
+    return _nodes_of(latents, draws, prior)
+
+
+@eqx.filter_jit
+def _nodes_of(latents: Latents, draws: jax.Array, prior: LatentPrior | None) -> tuple[jax.Array, jax.Array]:
     told = Told(lambda w: jnp.zeros((N, w.shape[1])), prior)
     latents.bound(told, None, draws)
     return told.w, told.log_weight
