@@ -74,8 +74,15 @@ def name_of(check: Any) -> str:
     return getattr(check, "func", check).__name__
 
 
+ROWS = ("check_regressors_train", "check_regressor_data_not_an_array", "check_supervised_y_2d")
+"""Checks that learn from 50 rows and more, which a conditional kernel estimate takes long for: KDE does the same."""
+
+
 def checks() -> Iterator[Any]:
-    for whole, some, slow in (*((model, None, ()) for model in MODELS), *CASES):
+    for whole, some, slow in (
+        *((model, None, ROWS if isinstance(model, ConditionalKDE) else ()) for model in MODELS),
+        *CASES,
+    ):
         for model, check in estimator_checks_generator(whole):
             if some is None or name_of(check) in some:
                 marks = [pytest.mark.slow] * (name_of(check) in slow)
