@@ -40,7 +40,7 @@ SEEN = (
 )
 """Sets that were looked at before there was this division (all ten of the paper's UCI sets: see results/README.md)."""
 
-LATER = ("blocks", "clusters", "nearly", "rates", "ring")
+LATER = ("blocks", "clusters", "funnel", "nearly", "rates", "ring", "tides")
 """Laws that were written after the division."""
 
 SIZES = (50, 200, 1000, 5000)
@@ -283,6 +283,11 @@ def friedman(X: np.ndarray) -> Distribution:
     return stats.norm(mean, 1.0)
 
 
+def funnel(X: np.ndarray) -> Distribution:
+    """A bent surface of three inputs; two others say how much noise there is: a factor of 37 between the ends."""
+    return stats.norm(X[:, 0] - X[:, 1] + 0.7 * X[:, 2] ** 2, np.exp(-1.5 + 1.8 * X[:, 3] * (1 + X[:, 4]) / 2))
+
+
 def heavytails(X: np.ndarray) -> Distribution:
     """Student's t with 3 degrees of freedom round a smooth surface."""
     return stats.t(3.0, 2 * np.sin(2 * X[:, 0]) + X[:, 1], 0.3 * np.exp(0.5 * X[:, 1]))
@@ -353,6 +358,12 @@ def threebranches(X: np.ndarray) -> Distribution:
     return Mixture(mean, spread, softmax(_columns(1.5 * x, 1 - 0.5 * x**2, -x), axis=1))
 
 
+def tides(X: np.ndarray) -> Distribution:
+    """A straight line; Laplace's noise, which comes and goes by a factor of 30."""
+    x = X[:, 0]
+    return stats.laplace(0.6 * x, np.exp(-1.8 + 1.7 * np.sin(2.2 * x + 0.5)))
+
+
 def uniform(X: np.ndarray) -> Distribution:
     """Uniform noise round a curve, of a width that changes."""
     x = X[:, 0]
@@ -369,6 +380,7 @@ LAWS = {
     "crossing": Law(1, (-2, 2), crossing, (20, 100, 400, 2000)),
     "demo": Law(1, (-2, 2), demonstration, (100, 400, 2000)),
     "friedman": Law(10, (0, 1), friedman, (100, 400, 2000, 5000)),
+    "funnel": Law(5, (-1, 1), funnel, (100, 400, 2000)),
     "heavytails": Law(2, (-1, 1), heavytails, (100, 400, 2000)),
     "linear": Law(5, (-1, 1), linear, (20, 100, 400, 2000)),
     "nearly": Law(4, (-1, 1), nearly, (20, 50, 200)),
@@ -380,6 +392,7 @@ LAWS = {
     "spiral": Law(2, (-1, 1), spiral, (100, 400, 2000, 5000)),
     "step": Law(1, (-2, 2), step, (100, 400, 2000)),
     "threebranches": Law(1, (-2, 2), threebranches, (100, 400, 2000, 5000)),
+    "tides": Law(1, (-2, 2), tides, (20, 100, 400, 2000)),
     "uniform": Law(1, (-2, 2), uniform, (100, 400, 2000)),
 }
 

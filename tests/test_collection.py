@@ -34,8 +34,8 @@ runs: Any = module(FILE.with_name("defaults.py"))
 TUNE = [
     *("autos", "boston", "concrete", "concreteslump", "energy", "engel", "gas", "geyser", "kin8nm", "lane2", "mcycle"),
     *("naval", "power", "protein", "pumadyn32nm", "taxi", "winered", "winewhite", "yacht"),
-    *("additive20", "blocks", "clusters", "crossing", "demo", "linear"),
-    *("nearly", "rates", "ring", "sparse30", "threebranches"),
+    *("additive20", "blocks", "clusters", "crossing", "demo", "funnel", "linear"),
+    *("nearly", "rates", "ring", "sparse30", "threebranches", "tides"),
 ]
 REPORT = [
     *("bike", "breastcancer", "elevators", "faithful", "keggdirected", "machine", "servo", "tamielectric"),
