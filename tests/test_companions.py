@@ -271,6 +271,17 @@ def test_a_fit_that_is_cut_off_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_part")
+@pytest.mark.parametrize(("share", "steps"), [(0.9 * LEAST, 120), (LEAST, 200)])
+def test_a_model_that_answers_hardly_need_is_not_trained_on(
+    share: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial's share of the steps was enough to tell."""
+    settings = {**SETTINGS, "max_steps": 200}
+    monkeypatch.setattr(companions, "weighed", lambda logs, *args: np.array([share, 0.0, 1 - share, 0.0]))
+    assert GPCDE(**settings).fit(AT, STEPS).n_steps_ == steps
+
+
+@pytest.mark.usefixtures("one_part")
 def test_a_fit_that_is_stopped_in_its_first_part_has_companions() -> None:
     model = GPCDE(**{**SETTINGS, "max_steps": 200}, callbacks=[lambda model, record: record.step >= 50]).fit(AT, STEPS)
     assert model.n_steps_ == 50

@@ -62,3 +62,15 @@ def test_the_log_density_is_that_of_the_components(outputs: int) -> None:
     parts = beside.components(at.x)
     assert parts.log_weight.shape[1] == (NEAREST if outputs == 1 else NEAREST + 20)
     np.testing.assert_allclose(beside.log_density(at.x, at.z), parts.log_pdf(at.z[:, None])[:, 0], rtol=1e-10)
+
+
+def test_bandwidths_of_a_part_of_the_rows_tell_those_of_all() -> None:
+    """They shrink as those of a kernel estimate do, and nothing is searched again."""
+    rows = standard(60)
+    before = Neighbours.of(rows.take(np.arange(40)), (), 0)
+    found = Neighbours.of(rows, (), 0, before)
+    assert len(found.z) == 60
+    for name in ("x", "y"):  # two inputs, one output
+        ratio = getattr(found.bandwidths, name) / getattr(before.bandwidths, name)
+        np.testing.assert_allclose(ratio, (60 / 40) ** (-1 / 7), rtol=1e-12)
+    np.testing.assert_array_equal(found.bandwidths.categories, before.bandwidths.categories)

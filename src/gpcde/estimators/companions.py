@@ -128,7 +128,7 @@ def candidates(
     always = (
         Candidate(lambda before: Regression.of(regression(), rows)),
         Candidate(lambda before: Line.of(rows, levels)),
-        Candidate(lambda before: Neighbours.of(rows, levels, seed)),
+        Candidate(lambda before: Neighbours.of(rows, levels, seed, before)),
     )
     if rows.n_rows < ENOUGH_FOR_NETWORKS:
         return always

@@ -37,7 +37,7 @@ from ..runtime.precision import scope
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
-from .companions import Companions, Trial
+from .companions import LEAST, Companions, Trial
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
@@ -448,6 +448,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if going_on:
             self.state_ = on_host(_stretched(trials[0].state, self.n_seen_ / trials[0].rows.total))
             monitor.reach(self.state_)
+            # what answers hardly have a part of is not worth more steps
+            monitor.stopped |= self.companions_ is not None and self.companions_.shares[0] < LEAST
         self.weighed_ = True
 
     def _steps(

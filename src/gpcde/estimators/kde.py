@@ -66,6 +66,15 @@ class Bandwidths(NamedTuple):
         if ((self.categories < 0) | (self.categories >= 1)).any():
             raise ValueError("Bandwidths.categories must lie between 0 and 1")
 
+    def rescaled(self, factor: float) -> "Bandwidths":
+        """Those of numbers, times that."""
+        return self._replace(y=factor * self.y, x=factor * self.x)
+
+
+def shrinkage(before: int, now: int, outputs: int, inputs: int) -> float:
+    """By what bandwidths shrink from `before` rows to `now`: (now / before)^(-1 / (4 + D + d))."""
+    return (now / before) ** (-1 / (4 + outputs + inputs))
+
 
 def log_kernel(at: Inputs, rows: Inputs, h: Bandwidths, levels: Numbers) -> Float[AnyArray, "n N"]:
     """log prod_j k_j(x_j, x_nj), a constant apart; with NumPy, or to be compiled."""
@@ -163,14 +172,13 @@ def fit_bandwidths(
 ) -> Bandwidths:
     """Bandwidths by maximum leave-one-out likelihood; without inputs, those of the unconditional density."""
     n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
-    power = -1 / (4 + outputs + inputs)  # at which bandwidths shrink with the number of rows
     some, counts = rng.permutation(n)[: enough or ENOUGH], np.asarray(levels, float)
     each = np.ones(len(some)) if weight is None else weight[some]
     size = rung(len(some))  # rows of no weight, so that one program serves many numbers of rows
     with scope():
         present = np.append(each, np.zeros(size - len(some)))
         data = on_device((*padded((y[some], x.take(some)), size), present, counts))
-        scott = len(some) ** power
+        scott = shrinkage(1, len(some), outputs, inputs)
         best = None
         for width in (scott, 0.3 * scott, 3 * scott):
             start = np.concatenate([np.full(outputs + inputs, np.log(width)), np.full(len(levels), -1.0)])
@@ -190,9 +198,8 @@ def fit_bandwidths(
     if n <= len(some):
         return widths
     many = rng.permutation(n)[:PLENTY]
-    narrower = _narrowed(widths, y[many], x.take(many), levels, (len(many) / len(some)) ** power)
-    rate = (n / len(many)) ** power
-    return narrower._replace(y=rate * narrower.y, x=rate * narrower.x)
+    rate = shrinkage(len(some), len(many), outputs, inputs)
+    return _narrowed(widths, y[many], x.take(many), levels, rate).rescaled(shrinkage(len(many), n, outputs, inputs))
 
 
 def _narrowed(

@@ -17,7 +17,7 @@ from ..model.inputs import Inputs
 from ..runtime.blocks import by_blocks
 from ..runtime.files import check_fields, register
 from .base import Rows
-from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel
+from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel, shrinkage
 
 MOST_ROWS, NEAREST = 2_000, 100
 """Rows that are remembered, and those of them that a density of one output is made of."""
@@ -55,12 +55,19 @@ class Neighbours(NamedTuple):
             raise ValueError("its neighbours do not fit its columns and outputs")
 
     @classmethod
-    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int) -> "Neighbours":
-        """These rows, those of no weight apart, or some of them where there are many."""
+    def of(cls, rows: Rows, levels: tuple[int, ...], seed: int, before: "Neighbours | None" = None) -> "Neighbours":
+        """These rows, those of no weight apart, or some of them where there are many.
+
+        Those `before`, of a part of the rows, tell the bandwidths of more.
+        """
         rng = np.random.RandomState(seed)
         some = rows.take(np.sort(rng.permutation(np.flatnonzero(rows.weight > 0))[:MOST_ROWS]))
-        found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
-        widths = Bandwidths(*(np.asarray(width, float) for width in found))
+        if before is None:
+            found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
+            widths = Bandwidths(*(np.asarray(width, float) for width in found))
+        else:
+            sizes = len(before.z), len(some.z), some.z.shape[1], some.x.dense.shape[1]
+            widths = before.bandwidths.rescaled(shrinkage(*sizes))
         return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int))
 
     @property
