@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gpcde import GPCDE
-from gpcde.estimators.plan import MANY_INPUTS, Plan, choose
+from gpcde.estimators.plan import FEW_ROWS, MANY_INPUTS, Plan, choose
 
 GUIDE = Path(__file__).with_name("guide.md")
 
@@ -16,10 +16,14 @@ ROWS = (100, 700, 2_000, 20_000, 1_000_000)
 
 def table() -> str:
     """What is chosen for data of two inputs: by the number of outputs, and by the number of rows."""
-    lines = ["| outputs | `inference` | `latent_dim` | `input_map` |", "|---|---|---|---|"]
+    lines = [
+        f"| outputs | `inference` | `latent_dim` | `input_map` | of more than {FEW_ROWS} rows |",
+        "|---|---|---|---|---|",
+    ]
     for outputs in (1, 2, 3, 10):
-        design = _plan(100, outputs).design
-        lines.append(f'| {outputs} | `"{design.inference}"` | {design.latent_dim} | `"{design.input_map}"` |')
+        design, more = (_plan(rows, outputs).design for rows in (FEW_ROWS, FEW_ROWS + 1))
+        maps = " | ".join(f'`"{one.input_map}"`' for one in (design, more))
+        lines.append(f'| {outputs} | `"{design.inference}"` | {design.latent_dim} | {maps} |')
     lines += ["", "| rows | " + " | ".join(f"{rows:,}" for rows in ROWS) + " |", "|---" * (len(ROWS) + 1) + "|"]
     plans = [_plan(rows, 1) for rows in ROWS]
     for name, values in {

@@ -5,11 +5,12 @@
     2         two, amortised, 10 draws, importance-weighted      256 rows
     more      as many as outputs, at most 4, amortised as well   256 rows
 
-One or two latents go with features of x (`Features`), for what a kernel of few inducing points cannot follow, with
-noise and p(w|x) that vary with both x and w, and with a mean that x alone decides, as regression found it
-(`SmoothTrend`) where it left little noise, less where rows are few: else one kernel for the mean and what w changes of
-it learns both together. Of two latents and more than a few rows `Warp` is tried beside it, for outputs that lie in
-places which x does not move, and held-out rows choose. More latents are bent (`Bend`).
+Where rows are few and their nodes the same, a step takes all of them. One or two latents go with noise and p(w|x) that
+vary with both x and w; with features of x (`Features`), for what a kernel of few inducing points cannot follow, unless
+rows are few and the latent is one; and with a mean that x alone decides, as regression found it (`SmoothTrend`), where
+it left little noise, less where rows are few: else one kernel for the mean and what w changes of it learns both
+together. Of two latents and more than a few rows `Warp` is tried beside it, for outputs that lie in places which x does
+not move, and held-out rows choose. More latents are bent (`Bend`).
 Of two latents, draws near those a row came from tell a sharp density better than a grid of as many nodes as can be
 afforded, which are far apart. Many inputs, and categories, go through A. Few rows are helped by priors on lengthscales
 and noise, and by a linear trend.
@@ -32,18 +33,22 @@ POINTS = {1: 20, 2: 9}
 """Nodes of a free-form q(w) in each of its dimensions."""
 
 FULL_BATCH, BATCH = 30_000, 8_000
-"""Up to that many pairs of rows and nodes, a step takes all rows where its bound is then exact; else that many."""
+"""Up to that many pairs of rows and nodes, a step takes all rows where they are few, or its bound is then exact; else
+that many."""
 
 MANY_INPUTS = 100
 """More dense inputs than this are projected."""
 
 FEW_ROWS, MANY_ROWS = 500, 2_000
-"""Up to so many rows inducing inputs are few, and the mean is one of regression only where it leaves little noise; up
-to so many, only where it does not leave much."""
+"""Up to so many rows inducing inputs are few, x has no features where the latent is one, and the mean is one of
+regression only where it leaves little noise; up to so many, only where it does not leave much."""
 
-FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 1_000, 4_000
-"""How long to train: with steps that are exact at most; with others at least, and at most unless a pass takes more."""
+FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 700, 4_000
+"""How long to train: with steps that take all rows at most; with others at least, and at most unless a pass takes more.
+"""
 
+RATES = (0.05, 0.005)
+"""The ends of Adam's step sizes where nodes, draws or rows change from step to step."""
 
 EXACT_RATES = {"adam": (0.05, 0.005), "lbfgs": (0.01, 0.001)}
 """The ends of Adam's step sizes where steps are exact: small ones where the start was found by L-BFGS, at the top."""
@@ -106,7 +111,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
     if params["design"] is not None:
         return _plan(_given(params, levels, outputs), params, rows)
     inference, latent_dim = _latents(params["inference"], params["latent_dim"], outputs)
-    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, latent_dim, dense, levels)
+    input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, latent_dim, rows, dense, levels)
     mixing = None
     if params["output_dim"] is not None:
         if params["output_dim"] > outputs:
@@ -158,36 +163,37 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
 
 def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
     """How to train a design."""
-    count, drawn = _looked_at(design)
-    full = not drawn and not design.projects and rows * count <= FULL_BATCH
+    count, drawn, alike = _looked_at(design)
+    steady = not drawn and not design.projects
+    full = (steady or (alike and rows <= FEW_ROWS)) and rows * count <= FULL_BATCH
     size = min(params["batch_size"] or (rows if full else min(max(BATCH // count, 32), 256)), rows)
-    exact = size == rows and not drawn and not design.projects
-    enough = FEW_STEPS if exact else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)
+    exact, whole = steady and size == rows, full and size == rows
+    enough = FEW_STEPS if whole else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)
     steps = params["max_steps"] or enough
     return Plan(
         design,
         size,
         steps,
-        EXACT_RATES[design.first] if exact else (0.02, 0.002),
-        (1.0, 1.0) if exact else (0.1, 0.02),
+        EXACT_RATES[design.first] if exact else RATES,
+        (1.0, 1.0) if exact else (0.3, 0.05) if whole else (0.1, 0.02),
         exact,
         max(1, int(TRIAL_SHARE * steps)),
     )
 
 
-def _looked_at(design: Design) -> tuple[int, bool]:
-    """How many latents of a data point a step looks at, and whether they are drawn."""
+def _looked_at(design: Design) -> tuple[int, bool, bool]:
+    """How many latents of a data point a step looks at, whether they are drawn, and whether all rows have the same."""
     latents = design.inference
     if isinstance(latents, str):
         with scope():
             latents = design.make_latents(jax.random.key(0), make_inputs(rows=1), 1)
-    return latents.n_points, latents.draw_shape[0] > 0
+    return latents.n_points, latents.draw_shape[0] > 0, latents.one_draw
 
 
 def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
     """More for more rows, inputs and latents, in multiples of 8; and for a mean that is not kept apart."""
     if rows <= FEW_ROWS:
-        return 64 if latent_dim == 2 else 24 if dense <= 2 else 32
+        return 64 if latent_dim == 2 or dense > 2 else 24
     return 48 if (rows <= 1_000 and dense <= 2) or (apart and latent_dim == 1) else 96
 
 
@@ -234,12 +240,18 @@ def _latents(inference: str, latent_dim: int | None, outputs: int) -> tuple[str,
 
 
 def _varies(inference: str, latent_dim: int) -> bool:
-    """Whether noise and p(w|x) vary, and x has features: where latents are few, and not each data point's own."""
+    """Whether noise and p(w|x) vary, and x may have features: where latents are few, and not each data point's own."""
     return inference in ("free-form", "amortised") and latent_dim <= 2
 
 
 def _inputs(
-    input_map: str, input_dim: int | None, inference: str, latent_dim: int, dense: int, levels: tuple[int, ...]
+    input_map: str,
+    input_dim: int | None,
+    inference: str,
+    latent_dim: int,
+    rows: int,
+    dense: int,
+    levels: tuple[int, ...],
 ) -> tuple[str, int]:
     options = ("auto", "concatenate", "features", "project", "bend", "warp")
     if input_map not in options:
@@ -251,7 +263,8 @@ def _inputs(
         projects = False
     if input_map == "auto":
         plain = "project" if projects else "concatenate"
-        featured = "features" if dense or levels else plain
+        learnt = rows > FEW_ROWS or latent_dim > 1
+        featured = "features" if learnt and (dense or levels) else plain
         input_map = featured if _varies(inference, latent_dim) else plain if inference == "none" else "bend"
     if not projects or input_map == "warp":
         return input_map, 0
