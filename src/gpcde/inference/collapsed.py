@@ -6,6 +6,8 @@ Without latents the optimum is one natural-gradient step of size 1 on all rows, 
 quasi-Newton method needs a tenth of the steps that Adam does. An uncertain A is drawn once, and the draws are kept.
 """
 
+from types import ModuleType
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,12 +15,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import minimize
 
+from ..model.inputs import AnyArray
 from ..model.model import Model
 from ..runtime.blocks import rung
 from ..runtime.compilation import compiled
-from ..runtime.precision import scope
+from ..runtime.precision import on_device, scope
 from .bound import draw
 from .data import Batch
+from .posterior import VariationalPosterior
 from .training import State, Trainer
 
 PRECISION = 1e-6
@@ -33,44 +37,50 @@ WORSE = 1e6
 
 @compiled
 def collapsed_bound(
-    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch
-) -> tuple[Float[Array, ""], Model, State]:
-    """The bound a row, its derivative by the model, and the state at the optimal q(u).
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, numbers: Float[Array, " p"]
+) -> tuple[Float[Array, ""], Float[Array, " p"], VariationalPosterior]:
+    """The bound a row of the state's model with these numbers (`flat`), its derivative by them, and the optimal q(u).
 
     No density of y is higher than that of the noise at its own mean, and no KL is negative. A bound beyond that is
     rounding, which L-BFGS would climb for ever: it is minus infinity.
     """
+    state = eqx.tree_at(lambda s: s.model, state, with_numbers(state.model, numbers))
     draws = draw(key, state.model, batch.y.shape[0])
     state = eqx.tree_at(lambda s: s.posterior, state, trainer.optimum(draws, state, batch))
     terms, gradients = trainer.gradients(draws, state, batch)
     highest = -0.5 * batch.y.shape[1] * jnp.log(2 * jnp.pi * state.model.noise_variance)
     sound = (terms.data / trainer.n_data <= highest + SLACK) & (terms.kl_u / trainer.n_data >= -SLACK)
     bound = jnp.where(sound, terms.bound, -jnp.inf)
-    return bound / trainer.n_data, jax.tree.map(lambda g: g / trainer.n_data, gradients.learnt[0]), state
+    return bound / trainer.n_data, flat(gradients.learnt[0], jnp) / trainer.n_data, state.posterior
 
 
 @scope()
 def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int) -> State:
     """The state after at most that many iterations, q(u) at its optimum; its model must have no latents."""
-    leaves, tree = jax.tree.flatten(jax.tree.map(np.asarray, state.model))
-    ends = np.cumsum([leaf.size for leaf in leaves])
     padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
+    same = on_device((trainer, key, state, padded))
 
-    def at(flat: Float[np.ndarray, " p"]) -> tuple[Float[Array, ""], Model, State]:
-        parts = zip(leaves, np.split(flat, ends[:-1]), strict=True)
-        model = jax.tree.unflatten(tree, [part.reshape(leaf.shape).astype(leaf.dtype) for leaf, part in parts])
-        return collapsed_bound(trainer, key, eqx.tree_at(lambda s: s.model, state, model), padded)
-
-    def loss(flat: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
-        bound, gradient, _ = at(flat)
-        value, slope = -float(bound), -_flat(gradient)
+    def loss(numbers: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
+        bound, gradient, _ = collapsed_bound(*same, numbers)
+        value, slope = -float(bound), -np.asarray(gradient)
         return (value, slope) if np.isfinite(value) and np.isfinite(slope).all() else (WORSE, np.zeros_like(slope))
 
     limits = {"maxiter": steps, "ftol": PRECISION}
-    best = minimize(loss, _flat(state.model), jac=True, method="L-BFGS-B", options=limits).x
-    return eqx.tree_at(lambda s: s.step, at(best)[2], state.step)
+    best = minimize(loss, flat(state.model), jac=True, method="L-BFGS-B", options=limits).x
+    found = with_numbers(jax.tree.map(np.asarray, state.model), best), collapsed_bound(*same, best)[2]
+    return eqx.tree_at(lambda s: (s.model, s.posterior), state, on_device(found))
 
 
-def _flat(model: Model) -> Float[np.ndarray, " p"]:
-    """All its numbers; with NumPy, which compiles nothing."""
-    return np.concatenate([np.ravel(leaf).astype(float) for leaf in jax.tree.leaves(model)])
+def flat(model: Model, xp: ModuleType = np) -> Float[AnyArray, " p"]:
+    """All its numbers; with NumPy, which compiles nothing, or to be compiled."""
+    return xp.concatenate([xp.ravel(leaf).astype(float) for leaf in jax.tree.leaves(model)])
+
+
+def with_numbers(model: Model, numbers: Float[AnyArray, " p"]) -> Model:
+    """The model with these in place of its own."""
+    leaves, tree = jax.tree.flatten(model)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = (numbers[end - leaf.size : end] for leaf, end in zip(leaves, ends, strict=True))
+    return jax.tree.unflatten(
+        tree, [part.reshape(leaf.shape).astype(leaf.dtype) for leaf, part in zip(leaves, parts, strict=True)]
+    )
