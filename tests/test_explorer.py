@@ -84,8 +84,8 @@ def test_a_curve_is_the_models_density_with_its_quantiles_and_region(gpcde: Expl
     assert curve["mean"] == pytest.approx(density.mean()[0])
     assert curve["std"] == pytest.approx(density.std()[0])
     exact = density.hdr(0.8)
-    np.testing.assert_allclose(curve["region"], exact[0], atol=0.04 * curve["std"])
-    assert curve["threshold"] == pytest.approx(np.exp(exact.log_threshold[0]), rel=0.02)
+    np.testing.assert_allclose(curve["region"], exact[0], atol=0.05 * curve["std"])  # by its grid
+    assert curve["threshold"] == pytest.approx(np.exp(exact.log_threshold[0]), rel=0.05)
     assert curve["mode"] == pytest.approx(density.mode()[0], abs=0.05 * curve["std"])
     below = np.mean(np.array(answer["samples"][0]) <= curve["quantiles"][1])
     assert below == pytest.approx(0.25, abs=0.12)
