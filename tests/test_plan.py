@@ -53,10 +53,11 @@ def test_few_rows_of_one_output_are_all_seen_and_have_no_features() -> None:
     assert (few.batch_size, few.steps, few.design.input_map) == (FEW_ROWS, FEW_STEPS, "concatenate")
     assert not few.exact
     assert more.gammas < few.gammas < (1, 1)
+    assert (more.steps, more.rates) == (MANY_STEPS, few.rates)
+    assert two.steps > more.steps  # each row has draws of its own, and needs more and smaller steps
+    assert two.rates < more.rates
     for other in (more, two):
-        assert (other.batch_size, other.steps, other.design.input_map) == (256, MANY_STEPS, "features")
-        assert other.gammas == more.gammas
-        assert other.rates == few.rates
+        assert (other.batch_size, other.design.input_map, other.gammas) == (256, "features", more.gammas)
     assert plan(FEW_ROWS, levels=(3,)).design.input_map == "project"
     assert plan(FEW_ROWS, inference="free-form", latent_dim=2).batch_size < FEW_ROWS  # too many pairs with its nodes
 

@@ -47,8 +47,11 @@ FEW_STEPS, MANY_STEPS, MOST_STEPS = 500, 700, 4_000
 """How long to train: with steps that take all rows at most; with others at least, and at most unless a pass takes more.
 """
 
-RATES = (0.05, 0.005)
-"""The ends of Adam's step sizes where nodes, draws or rows change from step to step."""
+DRAWS_LONGER = 1.4
+"""How many times as long where each row has draws of its own: what a step learns of them is noise for the most part."""
+
+RATES = {"nodes": (0.05, 0.005), "draws": (0.02, 0.002)}
+"""The ends of Adam's step sizes where all rows go by the same nodes, which are shifted, and where they do not."""
 
 EXACT_RATES = {"adam": (0.05, 0.005), "lbfgs": (0.01, 0.001)}
 """The ends of Adam's step sizes where steps are exact: small ones where the start was found by L-BFGS, at the top."""
@@ -168,13 +171,14 @@ def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
     full = (steady or (alike and rows <= FEW_ROWS)) and rows * count <= FULL_BATCH
     size = min(params["batch_size"] or (rows if full else min(max(BATCH // count, 32), 256)), rows)
     exact, whole = steady and size == rows, full and size == rows
-    enough = FEW_STEPS if whole else max(MANY_STEPS, min(2 * rows // 5, MOST_STEPS), rows // size)
+    least = MANY_STEPS if alike else round(DRAWS_LONGER * MANY_STEPS)
+    enough = FEW_STEPS if whole else max(least, min(2 * rows // 5, MOST_STEPS), rows // size)
     steps = params["max_steps"] or enough
     return Plan(
         design,
         size,
         steps,
-        EXACT_RATES[design.first] if exact else RATES,
+        EXACT_RATES[design.first] if exact else RATES["nodes" if alike else "draws"],
         (1.0, 1.0) if exact else (0.3, 0.05) if whole else (0.1, 0.02),
         exact,
         max(1, int(TRIAL_SHARE * steps)),
