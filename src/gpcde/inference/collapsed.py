@@ -37,8 +37,8 @@ WORSE = 1e6
 
 @compiled
 def collapsed_bound(
-    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, numbers: Float[Array, " p"]
-) -> tuple[Float[Array, ""], Float[Array, " p"], VariationalPosterior]:
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, numbers: Float[AnyArray, " p"]
+) -> tuple[Float[Array, ""], Float[AnyArray, " p"], VariationalPosterior]:
     """The bound a row of the state's model with these numbers (`flat`), its derivative by them, and the optimal q(u).
 
     No density of y is higher than that of the noise at its own mean, and no KL is negative. A bound beyond that is
@@ -58,7 +58,7 @@ def collapsed_bound(
 def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int) -> State:
     """The state after at most that many iterations, q(u) at its optimum; its model must have no latents."""
     padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
-    same = on_device((trainer, key, state, padded))
+    same: tuple[Trainer, PRNGKeyArray, State, Batch] = on_device((trainer, key, state, padded))
 
     def loss(numbers: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
         bound, gradient, _ = collapsed_bound(*same, numbers)
