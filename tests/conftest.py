@@ -138,6 +138,7 @@ LONG = {
         "a_gp_is_gpcde_without_latents[frame-matern32]",
     ),
     "test_gpcde.py": (
+        "the_score_is_the_mean_log_density[P]",
         "pickled_models_answer_alike_outside_our_scope[categories]",
         "the_density_is_one_in_the_units_of_y[categories]",
         "the_quick_log_density_is_that_of_the_components[P]",

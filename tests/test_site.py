@@ -42,6 +42,7 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow  # that of the README, the guide and the notes on design runs in every test (test_demo, test_docs)
 @pytest.mark.usefixtures("short")
 def test_the_code_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One page after another, in one session, shortened, and on fewer rows."""
