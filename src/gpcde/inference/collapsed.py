@@ -80,7 +80,5 @@ def with_numbers(model: Model, numbers: Float[AnyArray, " p"]) -> Model:
     """The model with these in place of its own."""
     leaves, tree = jax.tree.flatten(model)
     ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = (numbers[end - leaf.size : end] for leaf, end in zip(leaves, ends, strict=True))
-    return jax.tree.unflatten(
-        tree, [part.reshape(leaf.shape).astype(leaf.dtype) for leaf, part in zip(leaves, parts, strict=True)]
-    )
+    parts = [numbers[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)]
+    return jax.tree.unflatten(tree, [part.astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)])
