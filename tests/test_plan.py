@@ -118,6 +118,8 @@ def test_rows_are_seen_whole_where_a_step_is_then_exact() -> None:
     """By how many pairs of rows and nodes a step would look at; one that draws takes a batch."""
     few, many = plan(FULL_BATCH, inference="none"), plan(FULL_BATCH + 1, inference="none")
     assert (few.batch_size, few.exact, few.steps, few.gammas) == (FULL_BATCH, True, FEW_STEPS, (1.0, 1.0))
+    asked = plan(FULL_BATCH + 1, inference="none", batch_size=FULL_BATCH + 1)
+    assert (asked.exact, asked.steps, asked.gammas) == (True, FEW_STEPS, (1.0, 1.0))
     for batches in (many, plan(1000)):
         assert not batches.exact
         assert batches.gammas[0] < 1

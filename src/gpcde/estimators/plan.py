@@ -168,9 +168,11 @@ def _plan(design: Design, params: dict[str, Any], rows: int) -> Plan:
     """How to train a design."""
     count, drawn, alike = _looked_at(design)
     steady = not drawn and not design.projects
-    full = (steady or (alike and rows <= FEW_ROWS)) and rows * count <= FULL_BATCH
+    together = steady or (alike and rows <= FEW_ROWS)
+    full = together and rows * count <= FULL_BATCH
     size = min(params["batch_size"] or (rows if full else min(max(BATCH // count, 32), 256)), rows)
-    exact, whole = steady and size == rows, full and size == rows
+    whole = together and size == rows
+    exact = steady and whole
     least = MANY_STEPS if alike else round(DRAWS_LONGER * MANY_STEPS)
     enough = FEW_STEPS if whole else max(least, min(2 * rows // 5, MOST_STEPS), rows // size)
     steps = params["max_steps"] or enough
