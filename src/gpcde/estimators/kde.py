@@ -66,8 +66,9 @@ class Bandwidths(NamedTuple):
         if ((self.categories < 0) | (self.categories >= 1)).any():
             raise ValueError("Bandwidths.categories must lie between 0 and 1")
 
-    def rescaled(self, factor: float) -> "Bandwidths":
-        """Those of numbers, times that."""
+    def of_more_rows(self, before: int, now: int) -> "Bandwidths":
+        """Those of that many rows now: of numbers they shrink."""
+        factor = shrinkage(before, now, len(self.y), len(self.x))
         return self._replace(y=factor * self.y, x=factor * self.x)
 
 
@@ -199,7 +200,7 @@ def fit_bandwidths(
         return widths
     many = rng.permutation(n)[:PLENTY]
     rate = shrinkage(len(some), len(many), outputs, inputs)
-    return _narrowed(widths, y[many], x.take(many), levels, rate).rescaled(shrinkage(len(many), n, outputs, inputs))
+    return _narrowed(widths, y[many], x.take(many), levels, rate).of_more_rows(len(many), n)
 
 
 def _narrowed(

@@ -17,7 +17,7 @@ from ..model.inputs import Inputs
 from ..runtime.blocks import by_blocks
 from ..runtime.files import check_fields, register
 from .base import Rows
-from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel, shrinkage
+from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel
 
 MOST_ROWS, NEAREST = 2_000, 100
 """Rows that are remembered, and those of them that a density of one output is made of."""
@@ -66,8 +66,7 @@ class Neighbours(NamedTuple):
             found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
             widths = Bandwidths(*(np.asarray(width, float) for width in found))
         else:
-            sizes = len(before.z), len(some.z), some.z.shape[1], some.x.dense.shape[1]
-            widths = before.bandwidths.rescaled(shrinkage(*sizes))
+            widths = before.bandwidths.of_more_rows(len(before.z), len(some.z))
         return cls(some.x, some.z, np.log(some.weight), widths, np.array(levels, int))
 
     @property
