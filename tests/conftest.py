@@ -138,7 +138,6 @@ LONG = {
         "a_gp_is_gpcde_without_latents[frame-matern32]",
     ),
     "test_gpcde.py": (
-        "the_score_is_the_mean_log_density[P]",
         "pickled_models_answer_alike_outside_our_scope[categories]",
         "the_density_is_one_in_the_units_of_y[categories]",
         "the_quick_log_density_is_that_of_the_components[P]",
@@ -147,6 +146,7 @@ LONG = {
         "the_quick_log_density_is_that_of_the_components[gaussian]",
         "the_quick_log_density_is_that_of_the_components[mdn of categories]",
         "the_quick_log_density_is_that_of_the_components[two outputs]",
+        "the_score_is_the_mean_log_density[P]",
         "the_score_is_the_mean_log_density[categories]",
     ),
     "test_gpcde_design.py": (

@@ -131,7 +131,7 @@ def test_points_of_their_own_find_about_what_training_found() -> None:
     model, q = inferred("gaussian", N)
     state, batch = model.state_, standard("gaussian", N)
     assert state.local is not None
-    assert np.corrcoef(q.mean[:, 0], np.asarray(state.local.value)[:, 0])[0, 1] > 0.8
+    assert np.corrcoef(q.mean[:, 0], np.asarray(state.local.value)[:, 0])[0, 1] > 0.9
     own = np.concatenate([q.mean, np.log(q.std)], axis=1)
     found, trained, prior = (
         float(average_bound(state.model, state.posterior, batch, jnp.asarray(local))) / N

@@ -95,13 +95,9 @@ def constantly(value: jax.Array) -> Callable[[jax.Array], jax.Array]:
     return lambda w: value
 
 
+@eqx.filter_jit
 def nodes_of(latents: Latents, draws: jax.Array, prior: LatentPrior | None = None) -> tuple[jax.Array, jax.Array]:
     """The nodes and log weights a free-form q(w) uses."""
-    return _nodes_of(latents, draws, prior)
-
-
-@eqx.filter_jit
-def _nodes_of(latents: Latents, draws: jax.Array, prior: LatentPrior | None) -> tuple[jax.Array, jax.Array]:
     told = Told(lambda w: jnp.zeros((N, w.shape[1])), prior)
     latents.bound(told, None, draws)
     return told.w, told.log_weight
