@@ -8,21 +8,23 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/python -m gpcde.demo
 
-# the checks beside the tests: mypy would leave a core idle for most of a minute
+# the checks beside the tests: mypy would leave a core idle
 test: $(VENV)/.test
 	$(MAKE) --no-print-directory --jobs 2 check suite
 
 suite: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# also extras (the flow, skpro, dask, the explorer in a browser) and rarer combinations, which compile for long
-test-all: check
+# also extras (the flow, dask, the pages, the explorer in a browser), the types of the tests themselves, and rarer
+# combinations, which compile for long
+test-all: $(VENV)/.test-all check
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy src
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.test
@@ -70,8 +72,13 @@ $(VENV)/.release: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	touch $@
 
+# what is imported is compiled then: all of these packages beforehand would take longer than a tenth of the tests
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[test]'
+	touch $@
+
+$(VENV)/.test-all: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[test-all]'
 	touch $@
 
 clean:

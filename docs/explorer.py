@@ -1,4 +1,4 @@
-"""The picture of the explorer, and how long an update takes: python docs/explorer.py (extra `gpcde[test]`).
+"""The picture of the explorer, and how long an update takes: python docs/explorer.py (extra `gpcde[test-all]`).
 
 The demo's model is learnt and served, a real browser opens the page, and the slider moves from end to end. An update's
 time is the page's own: from the slider's event, through the server, to the frame after the pictures were drawn.

@@ -38,7 +38,9 @@ def places() -> Explorer:
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Any]:
     """The browser; without one, and no way to install it, the tests are skipped and say so."""
-    pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright: pip install 'gpcde[test]'")
+    pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need Playwright: pip install 'gpcde[test-all]'"
+    )
     if pictures.chromium() is None:
         pytest.skip(
             "the browser tests need Chromium, which is not here and cannot be installed: apt-get install chromium"

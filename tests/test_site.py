@@ -23,6 +23,7 @@ BUILD = "import gc, sys; gc.disable(); from sphinx.cmd.build import main; sys.ex
 """As `python -m sphinx`, but not looking for garbage: a sixth of its time, for a hundred megabytes."""
 
 
+@pytest.mark.slow  # as `make docs` does
 @pytest.mark.skipif(bool(MISSING), reason=f"the documentation needs {MISSING}: pip install 'gpcde[docs]'")
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     """Every page is in a table of contents, every link leads somewhere, every public name is in the reference."""

@@ -190,6 +190,7 @@ def test_processes_that_slurm_starts_find_each_other(tmp_path: Path, data: str) 
     np.testing.assert_allclose(load(out).score(frame, Y), expected.score(frame, Y), rtol=1e-8)
 
 
+@pytest.mark.slow  # the death of one alone is in test_checkpoint
 def test_a_death_ends_the_others_and_one_process_goes_on_from_the_checkpoint(tmp_path: Path, data: str) -> None:
     """The first, which is left, saves what was learnt; the command goes on from there without the second."""
     (tmp_path / "sitecustomize.py").write_text(DEATH)
