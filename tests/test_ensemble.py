@@ -105,6 +105,47 @@ def test_a_draw_is_one_of_its_networks_each_as_likely(trained: Ensemble) -> None
     assert np.abs(np.bincount(found, minlength=3) / 300 - 1 / 3).max() < 0.09  # three standard errors
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_it_knows_how_sure_it_is_of_each_last_layer(outputs: int) -> None:
+    """The slopes of each network's log density by its last biases, in float64; and a row of weight 2 counts twice."""
+    made, rng = some(outputs), np.random.default_rng(1)
+    x, z, weight = make_inputs(rng.normal(size=(5, 2))), rng.normal(size=(5, outputs)), np.array([1.0, 2, 1, 1, 0])
+    sure = made._with_curvature(Rows(x, z, weight))
+    assert sure.slopes is not None
+    assert sure.entering is not None
+    assert sure.rows == 5
+    for e in range(2):
+        alone = replace(made, weights=tuple(w[[e]] for w in made.weights), biases=tuple(b[[e]] for b in made.biases))
+        slopes = []
+        for i in range(made.biases[-1].shape[1]):
+
+            def log_density(step: float, alone: Ensemble = alone, i: int = i) -> np.ndarray:
+                last = np.array(alone.biases[-1])
+                last[0, i] += step
+                return replace(alone, biases=(*alone.biases[:-1], last)).log_density(x, z)
+
+            slopes.append((log_density(1e-5) - log_density(-1e-5)) / 2e-5)
+        hidden = np.asarray(x.dense) @ made.weights[0][e] + made.biases[0][e]
+        entering = np.column_stack([hidden * expit(hidden), np.ones(5)])
+        expected = (weight * slopes) @ np.transpose(slopes) / 5
+        np.testing.assert_allclose(sure.slopes[e], expected, atol=1e-6 * np.abs(expected).max())
+        np.testing.assert_allclose(sure.entering[e], (entering.T * weight) @ entering / 5, rtol=1e-9)
+
+
+def test_a_drawn_network_differs_as_much_as_it_is_unsure(trained: Ensemble) -> None:
+    """The final one, of all rows, knows; the one that only says how many passes are enough does not."""
+    rows = law(400, 0)[0]
+    final = Ensemble.of(rows, (), 0, trained)
+    assert trained.entering is None
+    many = replace(final, rows=1e12)  # as sure as can be
+    at, keys = rows.x.take(slice(5)), [jax.random.fold_in(jax.random.key(0), i) for i in range(20)]
+    changes = [
+        np.std([np.asarray(one.drawn(key)(at).mean) - np.asarray(many.drawn(key)(at).mean) for key in keys])
+        for one in (final, replace(final, rows=1e4))
+    ]
+    assert 0 < changes[1] < 0.4 * changes[0]
+
+
 def test_rows_of_no_weight_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensemble, "MOST_STEPS", 40)
     rows, _ = law(60, 0)

@@ -8,7 +8,7 @@ of the rows; as many are taken over all of them. In float32: no statistic is mad
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,9 +17,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..density.components import Components
-from ..model.inputs import Inputs, linear
+from ..model.inputs import AnyArray, Inputs, linear
 from ..model.networks import MLP
-from ..runtime.blocks import padded, rung
+from ..prediction.laplace import MOST_ROWS, ROWS_AT_ONCE, Curvature
+from ..runtime.blocks import in_blocks, padded, rung
+from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
 from ..runtime.randomness import entropy
@@ -66,6 +68,10 @@ class Ensemble(Stored):
         D.
     passes : int, default=1
         How often it saw all rows that it was trained on.
+    entering, slopes : arrays of shape (e, h, h) and (e, c, c), default=None
+        How sure each is of its last layer (`Curvature`, but the mean over rows of both); None: as sure as can be.
+    rows : float, default=0.0
+        What all rows that it was trained on count.
     """
 
     weights: tuple[Float[Array | np.ndarray, "e _ _"], ...]
@@ -73,9 +79,16 @@ class Ensemble(Stored):
     n_components: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     passes: int = eqx.field(static=True, default=1)
+    entering: Float[Array | np.ndarray, "e h h"] | None = None
+    slopes: Float[Array | np.ndarray, "e c c"] | None = None
+    rows: float = eqx.field(static=True, default=0.0)
 
     def check_values(self) -> None:
         super().check_values()
+        networks, last, width = self.weights[-1].shape
+        for known, size in ((self.entering, last + 1), (self.slopes, width)):
+            if (known is None) != (self.rows == 0) or (known is not None and known.shape != (networks, size, size)):
+                raise ValueError("what an ensemble is sure of does not fit its networks")
         check_positive(self, "n_components", "outputs", "passes")
         ends, widths = [w.shape[1:] for w in self.weights], [b.shape[1] for b in self.biases]
         off = self.outputs * (self.outputs - 1) // 2
@@ -121,7 +134,18 @@ class Ensemble(Stored):
                 averaging=AVERAGING,
                 room=room,
             )
-            return dataclasses.replace(made, passes=max(passes, 1))
+            made = dataclasses.replace(made, passes=max(passes, 1))
+            return made if before is None else made._with_curvature(rows)
+
+    def _with_curvature(self, rows: Rows) -> "Ensemble":
+        """The same, knowing how sure it is of what it learnt from these rows, by some of them where they are many."""
+        some = rows.take(slice(None, None, -(-rows.n_rows // MOST_ROWS)))
+        sums: list[Any] = []
+        for block, count in in_blocks(some, ROWS_AT_ONCE):
+            real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
+            sums.append(_curvatures(self, block.x, block.z, real))
+        entering, slopes = (np.sum(same, axis=0) / some.total for same in zip(*sums, strict=True))
+        return dataclasses.replace(self, entering=entering, slopes=slopes, rows=rows.total)
 
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
@@ -139,10 +163,15 @@ class Ensemble(Stored):
 
     def _each(self, x: Inputs) -> NetworkOutput:
         """What each network says."""
+        raw = self._entering(x) @ self.weights[-1] + self.biases[-1][:, None]
+        return jax.vmap(lambda one: as_mixture(one, self.n_components, self.outputs))(raw)
+
+    def _entering(self, x: Inputs) -> Float[Array, "e n h"]:
+        """What enters the last layer of each network."""
         h = jax.vmap(lambda weight: linear(x, weight))(self.weights[0]) + self.biases[0][:, None]
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+        for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             h = jax.nn.silu(h) @ weight + bias[:, None]
-        return jax.vmap(lambda raw: as_mixture(raw, self.n_components, self.outputs))(h)
+        return jax.nn.silu(h)
 
     def __call__(self, x: Inputs) -> NetworkOutput:
         """What all say together: the components of all."""
@@ -179,7 +208,30 @@ class Ensemble(Stored):
         return self
 
     def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
-        """One of its networks."""
-        one = np.random.default_rng([*entropy(key), 1]).integers(len(self.biases[0]), size=1)
-        weights, biases = (tuple(a[one] for a in layers) for layers in (self.weights, self.biases))
-        return dataclasses.replace(self, weights=weights, biases=biases).components
+        """One of its networks, its last layer drawn too where it knows how sure it is of it (`prediction.laplace`)."""
+        rng = np.random.default_rng([*entropy(key), 1])
+        one = rng.integers(len(self.biases[0]), size=1)
+        weights, biases = (tuple(np.asarray(a)[one] for a in layers) for layers in (self.weights, self.biases))
+        if self.entering is not None and self.slopes is not None:
+            known = Curvature(np.asarray(self.entering)[one[0]], self.rows * np.asarray(self.slopes)[one[0]])
+            change = known.change(rng, self.rows * DECAY)
+            weights = *weights[:-1], weights[-1] + change[:-1]
+            biases = *biases[:-1], biases[-1] + change[-1]
+        alone = dataclasses.replace(self, weights=weights, biases=biases, entering=None, slopes=None, rows=0.0)
+        return alone.components
+
+
+@compiled
+def _curvatures(
+    networks: Ensemble, x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"]
+) -> tuple[Float[Array, "e h h"], Float[Array, "e c c"]]:
+    """Sums over some rows of what enters the last layer, and of the log density's slopes by what comes out of it."""
+    entering = networks._entering(x)
+
+    def log_densities(raw: Float[Array, "n c"]) -> Float[Array, ""]:
+        return log_density(as_mixture(raw, networks.n_components, networks.outputs), jnp.asarray(y, raw.dtype)).sum()
+
+    slopes = jax.vmap(jax.grad(log_densities))(entering @ networks.weights[-1] + networks.biases[-1][:, None])
+    entering = jnp.concatenate([entering, jnp.ones_like(entering[..., :1])], axis=2)
+    counted = jnp.asarray(weight, entering.dtype)[:, None]
+    return (counted * entering).mT @ entering, (counted * slopes).mT @ slopes

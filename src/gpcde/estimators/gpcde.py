@@ -27,9 +27,10 @@ from ..inference.start import regression, start
 from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
+from ..prediction.laplace import Laplace
 from ..prediction.latent_posterior import infer
 from ..prediction.nodes import Nodes
-from ..prediction.paths import draw_path
+from ..prediction.paths import Path, draw_path
 from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
@@ -127,6 +128,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         The trained model, its q(u), and what training needs to go on.
     companions_ : Companions or None
         The `members` beside the model, and the `shares` of the density, the model's first; None: the model is alone.
+    laplace_ : Laplace or None
+        How sure the model is of its noise and its prior of w, for `sample_densities`; None: as sure as of a constant.
     history_ : dict of arrays
         Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
     n_steps_ : int
@@ -148,6 +151,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         *DensityEstimator._learnt,
         "state_",
         "companions_",
+        "laplace_",
         "history_",
         "n_seen_",
         "seed_",
@@ -161,6 +165,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
 
     state_: State
     companions_: Companions | None = None  # as files of 0.1.0, which do not say
+    laplace_: Laplace | None = None
     history_: dict[str, np.ndarray]
     n_seen_: float
     seed_: int
@@ -263,7 +268,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.devices is not None:
             seed = int(agreed(np.asarray(seed)))
         if not again:
-            for name in ("state_", "pause_", "companions_", "weighed_"):  # if this fit fails, the model is not fitted
+            for name in (
+                "state_",
+                "pause_",
+                "companions_",
+                "laplace_",
+                "weighed_",
+            ):  # if this fit fails, the model is not fitted
                 self.__dict__.pop(name, None)
         data = self._learn(X, y, sample_weight, seed, again)
         plan = self._plan(data)
@@ -502,6 +513,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                     self._begin(known.sample, parts, plain, plan, monitor)
                 if not monitor.stopped:
                     self._steps(self.state_, known, self.n_seen_, plan, steps + first - int(self.state_.step), monitor)
+            self.laplace_ = Laplace.of(self.state_.model, self.state_.posterior, known.sample.data, self.n_seen_)
         if self.checkpoint is not None:
             checkpoints.write(self)
 
@@ -541,6 +553,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             check_predicts(self.state_.model, self.state_.posterior, x, self.n_outputs_)
             for one in () if self.companions_ is None else self.companions_.members:
                 one.check_fits(x, self.n_outputs_)
+            if self.laplace_ is not None:
+                self.laplace_.check_fits(self.state_.model)
 
     # answers
 
@@ -614,10 +628,26 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(n)]
             return DensitySamples([self._drawn(key, inputs) for key in keys])
 
+    def path(self, key: PRNGKeyArray) -> Path:
+        """One function of (x, w), all that the model is uncertain of drawn.
+
+        Parameters
+        ----------
+        key : PRNG key
+            Of the draw.
+
+        Returns
+        -------
+        Path
+            See `gpcde.prediction`.
+        """
+        model = self.state_.model if self.laplace_ is None else self.laplace_.drawn(key, self.state_.model)
+        return draw_path(key, model, self.state_.posterior)
+
     def _drawn(self, key: PRNGKeyArray, inputs: Inputs) -> ConditionalDensity:
         """The densities if all that is uncertain were as it is drawn here."""
         other = None if self.companions_ is None else self.companions_.drawn(key)
-        drawn = other or draw_path(key, self.state_.model, self.state_.posterior).components
+        drawn = other or self.path(key).components
         source = Source(lambda rows: drawn(inputs.take(rows)))
         return ConditionalDensity(source, self.transform_, inputs.n_rows, self.flat_)
 

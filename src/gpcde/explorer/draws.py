@@ -15,7 +15,7 @@ from ..density.components import Components
 from ..estimators.gpcde import GPCDE
 from ..model.inputs import Inputs
 from ..prediction.nodes import Nodes
-from ..prediction.paths import Path, draw_path, waves_at
+from ..prediction.paths import Path, waves_at
 from ..prediction.predictor import Mixture
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope
@@ -39,10 +39,10 @@ class Draws:
     """
 
     def __init__(self, model: GPCDE) -> None:
-        state, beside = model.state_, model.companions_
+        beside = model.companions_
         with scope():
             keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(DRAWS)]
-            first = draw_path(keys[0], state.model, state.posterior)
+            first = model.path(keys[0])
             self.nodes = first.nodes()
             size = len(self.nodes.w) * first.prior.weights.size
             self.quick = len(self.nodes.w) == 1 or (DRAWS * size <= KEPT and waves_at(first, self.nodes) is not None)
@@ -50,7 +50,7 @@ class Draws:
             others = [None if beside is None else beside.drawn(key) for key in keys]
             self.others = [other for other in others if other is not None]
             own = [key for key, other in zip(keys, others, strict=True) if other is None]
-            paths = [draw_path(key, state.model, state.posterior) for key in own]
+            paths = [model.path(key) for key in own]
             self.paths: Path | None = jax.tree.map(_stacked, *paths) if paths else None
             self.waves: Float[Array, "s G k L"] | None = None
             if paths and self.quick and len(self.nodes.w) > 1:  # in single precision, which is as good as features are

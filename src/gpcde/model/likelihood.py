@@ -71,6 +71,11 @@ class Likelihood(Part):
         """τ², the variance of the noise that each Gaussian process has of its own."""
         return jnp.zeros(())
 
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """Those it has learnt to a point, of which drawn densities are uncertain nevertheless."""
+        return ()
+
     def seen(self, mixing: Mixing) -> Mixing:
         """P as it is seen through the noise: where τ = 0, as it is."""
         return mixing
@@ -282,6 +287,10 @@ class VaryingNoise(Certain, Likelihood):
 
     def natural_step(self, moved: Any, slope: Any, gamma: Float[Array, ""], count: Float[Array, ""]) -> "VaryingNoise":
         return _natural_step(self, moved, slope, gamma, count)
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        return (self.surface,)
 
     @property
     def is_held(self) -> bool:

@@ -56,10 +56,16 @@ class MLP(Stored):
 
     def after_first(self, product: Float[Array, "*n h"]) -> Float[Array, "*n out"]:
         """The output, given the product W_1 h of the first layer, which the caller may know how to do cheaply."""
+        if len(self.weights) == 1:
+            return product + self.biases[0]
+        return self.before_last(product) @ self.weights[-1] + self.biases[-1]
+
+    def before_last(self, product: Float[Array, "*n h"]) -> Float[Array, "*n g"]:
+        """What enters the last of several layers, given the product W_1 h of the first."""
         h = product + self.biases[0]
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+        for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             h = jnp.tanh(h) @ weight + bias
-        return h
+        return jnp.tanh(h)
 
     def square_norm(self, by_fan_in: bool = False) -> Float[Array, ""]:
         """The sum of the squared weights (not the biases); `by_fan_in` counts each layer as often as it has inputs."""

@@ -36,6 +36,11 @@ class LatentPrior(Part):
         """The log weights of nodes under p(w|x), from those under N(0, I); they sum to one."""
         return jax.nn.log_softmax(log_weight + self.log_ratio(x, w), axis=1)
 
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        """Those it has learnt to a point, of which drawn densities are uncertain nevertheless."""
+        return ()
+
     def kl(self, x: Inputs, q: Gaussian) -> Float[Array, " n"]:
         """KL[q(w_n) || p(w|x_n)], where it has a closed form."""
         raise NotImplementedError(
@@ -71,6 +76,10 @@ class TiltedNormal(Certain, LatentPrior):
     """
 
     surface: Surface
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        return (self.surface,)
 
     def log_ratio(self, x: Inputs, w: Float[Array, "#n k d"]) -> Float[Array, "#n #k"]:
         nodes, log_weight = evenly_spaced(POINTS[w.shape[-1]], w.shape[-1])

@@ -95,6 +95,10 @@ class Surface(Stored):
         """c(x): what is computed once a data point."""
         return self.network.after_first(linear(x, self.network.weights[0]))
 
+    def entering(self, x: Inputs) -> Float[Array, "n h"]:
+        """What c(x) is linear in: the inputs of the network's last layer."""
+        return self.network.before_last(linear(x, self.network.weights[0]))
+
     def at(self, coefficients: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Float[Array, "n k o"]:
         """g, from the coefficients of each data point, at latents of its own or shared by all."""
         basis = bumps(w)

@@ -156,13 +156,13 @@ class Predictor(eqx.Module):
     def components(self, x: Inputs) -> Components:
         """p(y|x) of any number of rows, block by block, as NumPy arrays."""
         with scope():
-            blocks = [(_mixture(self, part).components(), n) for part, n in in_blocks(x, self._rows_at_once())]
+            blocks = [(_mixture(self, part).components(), n) for part, n in in_blocks(x, self.rows_at_once())]
         return Components.stacked([c.take(slice(n)) for c, n in blocks])
 
     def log_density(self, x: Inputs, y: Float[AnyArray, "n D"]) -> Float[np.ndarray, " n"]:
         """log p(y_n|x_n) of any number of rows, block by block: no mixture is kept."""
         with scope():
-            return by_blocks(partial(_log_density, self), (x, np.asarray(y)), self._rows_at_once())
+            return by_blocks(partial(_log_density, self), (x, np.asarray(y)), self.rows_at_once())
 
     def log_likelihood(
         self,
@@ -233,7 +233,7 @@ class Predictor(eqx.Module):
         right, factors = shapes_of(_factors, self.model, self.nodes.w)
         return right.shape[0] == 1 and factors is not None
 
-    def _rows_at_once(self) -> int:
+    def rows_at_once(self) -> int:
         """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""
         count, width = len(self.nodes.w), max(self.moments.separated_width, self.model.mixing.shape[1])
         if self.nodes.context is not None or not self._separates():

@@ -1,0 +1,147 @@
+"""What is uncertain of noise and prior of w: the networks of their surfaces, which training brings to a point.
+
+    W ~ N(Ŵ, (A ⊗ B + λ I)⁻¹)      A = 1/N sum_n φ_n φ_nᵀ      B = sum_n g_n g_nᵀ      g_n = ∂ log p(y_n|x_n) / ∂ c_n
+
+W is the last layer of a surface's network with its bias, c_n = Wᵀ φ_n its coefficients, φ_n what enters that layer and
+a 1, and λ the precision of the prior: Laplace's approximation, the curvature by Fisher's information of the rows and
+in Kronecker's form. Without it a band of drawn densities tells of f alone, and is too narrow.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..inference.bound import Batch
+from ..inference.posterior import VariationalPosterior
+from ..model.model import Model
+from ..model.surfaces import Surface
+from ..runtime.blocks import in_blocks
+from ..runtime.compilation import compiled
+from ..runtime.files import check_fields, register
+from ..runtime.precision import scope
+from ..runtime.randomness import entropy
+from .predictor import Predictor
+
+MOST_ROWS, ROWS_AT_ONCE = 1024, 128
+"""How many rows tell of the curvature, evenly spaced among all, and how many at a time: one program for all numbers."""
+
+
+@register
+class Curvature(NamedTuple):
+    """A and B of one surface, or the sums of them over some rows.
+
+    Parameters
+    ----------
+    entering : array of shape (h, h)
+        A.
+    slopes : array of shape (c, c)
+        B.
+    """
+
+    entering: Float[Array | np.ndarray, "h h"]
+    slopes: Float[Array | np.ndarray, "c c"]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        if any(a.ndim != 2 or len(a) != a.shape[1] for a in self):
+            raise ValueError("a curvature is made of two square matrices")
+
+    def change(self, rng: np.random.Generator, precision: float) -> Float[np.ndarray, "h c"]:
+        """A draw of W - Ŵ, for λ = `precision`."""
+        (known, left), (steep, right) = (np.linalg.eigh(a) for a in self)
+        total = np.maximum(known, 0)[:, None] * np.maximum(steep, 0) + precision
+        return left @ (rng.standard_normal(total.shape) / np.sqrt(total)) @ right.T
+
+
+@register
+class Laplace(NamedTuple):
+    """What is uncertain of the surfaces of a model.
+
+    Parameters
+    ----------
+    curvatures : tuple of Curvature
+        Of each surface (`surfaces`).
+    """
+
+    curvatures: tuple[Curvature, ...]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+
+    @classmethod
+    def of(cls, model: Model, posterior: VariationalPosterior, rows: Batch, total: float) -> "Laplace | None":
+        """Of a trained model; None where it has no surfaces.
+
+        Parameters
+        ----------
+        model : Model
+            The trained model.
+        posterior : VariationalPosterior
+            Its q(u).
+        rows : Batch
+            Rows it was trained on, or some of them, if they are many.
+        total : float
+            What all that it was trained on count.
+        """
+        if not surfaces(model):
+            return None
+        every = -(-len(rows.weight) // MOST_ROWS)
+        rows = jax.tree.map(lambda a: np.asarray(a)[::every], rows)
+        share = total / rows.weight.sum()
+        with scope():
+            predictor, parts = Predictor.create(model, posterior), []
+            for block, count in in_blocks(rows, min(ROWS_AT_ONCE, predictor.rows_at_once())):
+                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
+                parts.append(_curvatures(predictor, block._replace(weight=real)))
+        sums = jax.tree.map(lambda *same: np.sum(same, axis=0), *parts)
+        return cls(tuple(Curvature(one.entering / rows.weight.sum(), one.slopes * share) for one in sums))
+
+    def check_fits(self, model: Model) -> None:
+        """Raise where it is not one of this model's surfaces."""
+        sizes = [(len(weight) + 1, weight.shape[1]) for weight, _ in last_layers(model)]
+        if sizes != [tuple(len(a) for a in one) for one in self.curvatures]:
+            raise ValueError("its curvatures do not fit the surfaces of its model")
+
+    def drawn(self, key: PRNGKeyArray, model: Model) -> Model:
+        """The model with the last layer of each of its surfaces drawn."""
+        rng, layers = np.random.default_rng([*entropy(key), 2]), []
+        for one, (weight, bias), curvature in zip(surfaces(model), last_layers(model), self.curvatures, strict=True):
+            change = curvature.change(rng, one.precision * len(weight)).astype(weight.dtype)
+            layers += [np.asarray(weight) + change[:-1], np.asarray(bias) + change[-1]]
+        return eqx.tree_at(lambda m: [array for layer in last_layers(m) for array in layer], model, layers)
+
+
+def surfaces(model: Any) -> tuple[Surface, ...]:
+    """Those of the prior of w and of the likelihood of a model."""
+    return (*model.prior.surfaces, *model.likelihood.surfaces)
+
+
+def last_layers(model: Any) -> Any:
+    """Weights and biases of the last layer of each; of a model, or of what stands for it where its leaves are named."""
+    return [(one.network.weights[-1], one.network.biases[-1]) for one in surfaces(model)]
+
+
+@compiled
+def _curvatures(predictor: Predictor, rows: Batch) -> list[Curvature]:
+    """The sums over some rows."""
+
+    def biases(model: Any) -> Any:
+        return [bias for _, bias in last_layers(model)]
+
+    def log_densities(changed: list[Array]) -> Float[Array, " n"]:
+        other = eqx.tree_at(lambda p: biases(p.model), predictor, changed)
+        return other.at_nodes(rows.x).log_density(rows.y)
+
+    slopes = jax.jacfwd(log_densities)(biases(predictor.model))
+    found = []
+    for one, slope in zip(surfaces(predictor.model), slopes, strict=True):
+        entering = one.entering(predictor.model.cast(rows.x))
+        entering = jnp.concatenate([entering, jnp.ones((len(entering), 1))], axis=1)
+        found.append(Curvature(*((rows.weight[:, None] * a).T @ a for a in (entering, slope))))
+    return found
