@@ -44,6 +44,7 @@ from gpcde.model.part import Certain
 from gpcde.model.prior import StandardNormal, TiltedNormal
 from gpcde.model.surfaces import Surface
 from gpcde.model.trend import LinearTrend, NoTrend, SmoothTrend
+from gpcde.prediction.laplace import Curvature, Laplace
 from gpcde.runtime import files
 from gpcde.runtime.files import FORMAT, KNOWN, Stored, _digest, read, write
 from small import MODELS, fitted, no_larger_than
@@ -137,6 +138,8 @@ MAKE: dict[str, Callable[[], Any]] = {
     "Line": lambda: Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),
     "Regression": lambda: Regression(make_state().model, make_state().posterior),
     "Companions": lambda: Companions(np.array([0.75, 0.25]), (Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),)),
+    "Curvature": lambda: Curvature(np.eye(3), np.eye(2)),
+    "Laplace": lambda: Laplace((Curvature(np.eye(3), np.eye(2)),)),
     "Statistics": lambda: Statistics(square(3), numbers(3, 1)),
     "Shared": lambda: Shared(numbers(3, 1), numbers(3, 3)),
     "Category": lambda: Category(3, ("a", 1, 2.5, True)),

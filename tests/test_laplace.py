@@ -109,13 +109,14 @@ def test_the_band_of_the_demo_holds_the_truth_about_as_often_as_it_says() -> Non
     """And without Laplace's approximation far less often."""
     rng = np.random.default_rng(0)
     (X, y), (new, at) = (demo.sample(rng, n) for n in (400, 150))
-    model = GPCDE(companions=False, random_state=0).fit(X, y)
+    new = new[:, None]
+    model = GPCDE(companions=False, random_state=0).fit(X[:, None], y)
     held = []
     for laplace in (model.laplace_, None):
         model.laplace_ = laplace
         heights = np.stack([one.log_pdf(at) for one in model.sample_densities(new, 60, random_state=0)])
         low, high = np.quantile(heights, [0.05, 0.95], axis=0)
-        truth = np.log(demo.true_density(new, at))
+        truth = np.log(demo.true_density(new[:, 0], at))
         held.append(np.mean((low <= truth) & (truth <= high)))
     assert held[0] > 0.8
     assert held[1] < held[0] - 0.1
