@@ -18,6 +18,7 @@ from gpcde.estimators.ensemble import Ensemble, Size
 from gpcde.estimators.mdn import LEAST_LOG_STD
 from gpcde.estimators.network_training import train_network
 from gpcde.model import make_inputs
+from gpcde.runtime import compilation
 
 K = 3
 
@@ -144,6 +145,17 @@ def test_a_drawn_network_differs_as_much_as_it_is_unsure(trained: Ensemble) -> N
         for one in (final, replace(final, rows=1e4))
     ]
     assert 0 < changes[1] < 0.4 * changes[0]
+
+
+def test_networks_of_one_shape_share_their_programs(trained: Ensemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many passes each took, and however sure it is."""
+    rows = law(20, 3)[0]
+    final = replace(trained, passes=trained.passes + 7)._with_curvature(rows)
+    expected = trained.log_density(rows.x, rows.z)
+    monkeypatch.setattr(compilation, "fetch", lambda *args: pytest.fail("another program is looked for"))
+    np.testing.assert_array_equal(final.log_density(rows.x, rows.z), expected)
+    again = replace(final, passes=99)._with_curvature(rows)
+    np.testing.assert_array_equal(again.slopes, final.slopes)
 
 
 def test_rows_of_no_weight_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,9 +141,10 @@ class Ensemble(Stored):
         """The same, knowing how sure it is of what it learnt from these rows, by some of them where they are many."""
         some = rows.take(slice(None, None, -(-rows.n_rows // MOST_ROWS)))
         sums: list[Any] = []
-        for block, count in in_blocks(some, ROWS_AT_ONCE):
-            real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
-            sums.append(_curvatures(self, block.x, block.z, real))
+        with scope():
+            for block, count in in_blocks(some, ROWS_AT_ONCE):
+                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
+                sums.append(_curvatures(self._networks(), block.x, block.z, real))
         entering, slopes = (np.sum(same, axis=0) / some.total for same in zip(*sums, strict=True))
         return dataclasses.replace(self, entering=entering, slopes=slopes, rows=rows.total)
 
@@ -201,7 +202,11 @@ class Ensemble(Stored):
 
     def _widened(self) -> "Ensemble":
         """The same networks in float64, as answers are."""
-        return jax.tree.map(lambda a: np.asarray(a, float), self)
+        return jax.tree.map(lambda a: np.asarray(a, float), self._networks())
+
+    def _networks(self) -> "Ensemble":
+        """Without what is known of their training: one program serves all of their shape."""
+        return dataclasses.replace(self, passes=1, entering=None, slopes=None, rows=0.0)
 
     def ready(self) -> "Ensemble":
         """Itself: nothing is computed beforehand."""
@@ -217,8 +222,7 @@ class Ensemble(Stored):
             change = known.change(rng, self.rows * DECAY)
             weights = *weights[:-1], weights[-1] + change[:-1]
             biases = *biases[:-1], biases[-1] + change[-1]
-        alone = dataclasses.replace(self, weights=weights, biases=biases, entering=None, slopes=None, rows=0.0)
-        return alone.components
+        return dataclasses.replace(self, weights=weights, biases=biases).components
 
 
 @compiled

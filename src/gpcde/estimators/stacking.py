@@ -7,7 +7,6 @@ Expectation maximisation climbs this concave function.
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 WORST = -100.0
 """No log density counts as less: a density of nothing would count for ever."""
@@ -18,12 +17,12 @@ def stacking_weights(
 ) -> Float[np.ndarray, " m"]:
     """v, from the log densities that m models have of n rows, and what each row counts."""
     logs = np.maximum(log_densities, WORST)
+    densities = np.exp(logs - logs.max(axis=1, keepdims=True))  # each row's best is 1
     counts = np.ones(len(logs)) if weight is None else weight
-    shares = np.full(logs.shape[1], -np.log(logs.shape[1]))
+    shares = np.full(logs.shape[1], 1 / logs.shape[1])
     for _ in range(rounds):
-        joint = logs + shares
-        before, shares = shares, logsumexp(joint - logsumexp(joint, axis=1, keepdims=True), axis=0, b=counts[:, None])
-        shares = shares - logsumexp(shares)
-        if np.abs(np.exp(shares) - np.exp(before)).max() < 1e-9:
+        before, shares = shares, shares * ((counts / (densities @ shares)) @ densities)
+        shares = shares / shares.sum()
+        if np.abs(shares - before).max() < 1e-9:
             break
-    return np.exp(shares)
+    return shares
