@@ -11,7 +11,6 @@ of networks; what is far behind on its own, and what has next to none, is left o
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
@@ -26,7 +25,7 @@ from ..prediction.paths import draw_path
 from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import scope
-from ..runtime.randomness import entropy
+from ..runtime.randomness import entropy, key_of
 from .base import Rows
 from .ensemble import Ensemble
 from .linear import Line
@@ -85,7 +84,7 @@ class Regression(NamedTuple):
     def of(cls, state: State, rows: Rows) -> "Regression":
         """As it was trained on some of these rows, q(u) at its optimum for all."""
         if rows.n_rows > ENOUGH:
-            state = optimal_posterior(Trainer.create(rows.total), jax.random.key(0), state, rows.data)
+            state = optimal_posterior(Trainer.create(rows.total), key_of(0), state, rows.data)
         state = on_host(state)
         return cls(state.model, state.posterior)
 

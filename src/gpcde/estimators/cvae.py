@@ -26,6 +26,7 @@ from ..model.quadrature import quasi_random
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from .base import DensityEstimator, Rows, check_number, check_positive_integer, seed_of
 from .network_training import after_first, check_grid, evaluated, train_best
 
@@ -234,7 +235,7 @@ class CVAE(DensityEstimator):
             self.transform_ = OutputTransform.identity(z.shape[1])
         seed = seed_of(self.random_state)
         with scope():
-            key = jax.random.key(seed)
+            key = key_of(seed)
             self.network_, self.n_epochs_, self.best_params_ = train_best(
                 lambda dropout: self._first_network(key, x, z, dropout),
                 key,

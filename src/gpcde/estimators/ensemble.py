@@ -24,7 +24,7 @@ from ..runtime.blocks import in_blocks, padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.precision import scope
-from ..runtime.randomness import entropy
+from ..runtime.randomness import entropy, key_of
 from .base import Rows
 from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
 from .network_training import split_rows, train_network
@@ -111,7 +111,7 @@ class Ensemble(Stored):
         room, rows = rows.n_rows, rows.take(np.flatnonzero(rows.weight > 0))
         size = 1 << int(np.clip(room // BATCHES, LEAST_BATCH, MOST_BATCH)).bit_length() - 1
         with scope():
-            key = jax.random.key(seed)
+            key = key_of(seed)
             first = cls._first(key, rows, levels)
             fits = before is not None and before.biases[0].shape == first.biases[0].shape
             enough = before.passes if before is not None and fits else None

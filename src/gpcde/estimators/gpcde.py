@@ -27,6 +27,7 @@ from ..inference.start import regression, start
 from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
+from ..model.likelihood import known_noise
 from ..prediction.laplace import Laplace
 from ..prediction.latent_posterior import infer
 from ..prediction.nodes import Nodes
@@ -35,6 +36,7 @@ from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
@@ -302,7 +304,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.weighed_ = not parts
             some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
             plain = self._regression(some, plan, total)
-            plan = plan.settled(float(plain.model.noise_variance))
+            plan = plan.settled(known_noise(plain.model.likelihood))
             self.state_ = on_host(self._start(some, plan, plain, total))
         done = 0 if saved is None else int(self.state_.step)
         self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts, plain)
@@ -426,11 +428,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
 
     def _regression(self, rows: Rows, plan: Plan, total: float) -> State:
         """The model without latents, of rows that stand for that many."""
-        return regression(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
+        return regression(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
 
     def _start(self, rows: Rows, plan: Plan, plain: State | None, total: float) -> State:
         """Where training begins, from the model without latents, which is made where it is not given."""
-        return start(jax.random.key(self.seed_), rows.x, rows.z, plan.design, rows.weight, total, plain)
+        return start(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total, plain)
 
     def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, plan: Plan, monitor: Monitor) -> None:
         """Train on parts of the rows, and weigh companions by the others.
@@ -475,7 +477,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """The state after that many steps more on these rows, which stand for `n_data`."""
         rate, gamma = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
         trainer = Trainer.create(n_data, rate, gamma, self.devices)
-        key, size = jax.random.key(self.seed_), min(plan.batch_size, rows.n_rows)
+        key, size = key_of(self.seed_), min(plan.batch_size, rows.n_rows)
         last = int(state.step) + max(steps, 0)
         first = state.model.likelihood
         # what was let go is not held again, however long training goes on
@@ -625,7 +627,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         seed = seed_of(random_state)
         inputs = self._apply_tables(X)
         with scope():
-            keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(n)]
+            keys = [jax.random.fold_in(key_of(seed), i) for i in range(n)]
             return DensitySamples([self._drawn(key, inputs) for key in keys])
 
     def path(self, key: PRNGKeyArray) -> Path:

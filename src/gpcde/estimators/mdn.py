@@ -27,6 +27,7 @@ from ..runtime.compilation import compiled
 from ..runtime.files import Stored, check_positive
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from .base import DensityEstimator, Rows, check_number, seed_of
 from .network_training import after_first, check_grid, evaluated, train_best
 
@@ -254,7 +255,7 @@ class MDN(DensityEstimator):
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         seed = seed_of(self.random_state)
         with scope():
-            key = jax.random.key(seed)
+            key = key_of(seed)
             self.network_, self.n_epochs_, self.best_params_ = train_best(
                 lambda dropout: self._first_network(key, x, z, dropout),
                 key,

@@ -17,6 +17,7 @@ from ..inference.bound import draw, evaluate_bound
 from ..inference.data import Batch, StreamError
 from ..inference.training import LostProcess, Record, State, TrainingError
 from ..runtime.compilation import compiled
+from ..runtime.randomness import key_of
 from . import checkpoints
 
 if TYPE_CHECKING:
@@ -172,5 +173,5 @@ def _is_finite(state: State) -> bool:
 def _held_out_bound(state: State, held: Batch) -> Float[Array, ""]:
     """The bound of rows that training does not see, a row."""
     n = held.y.shape[0]
-    noise = draw(jax.random.key(0), state.model, n)
+    noise = draw(key_of(0), state.model, n)
     return evaluate_bound(state.model, state.posterior, held, noise, n).data / n

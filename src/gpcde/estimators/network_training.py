@@ -148,7 +148,8 @@ def train_network(
     each, decides = data.n_rows // size, bool(held.weight.any())
     room = rung(max(room, data.n_rows))
     batches = Minibatches(key, data.n_rows, size)
-    adam, mean = optax.adamw(learning_rate).init(network), network if averaging else None
+    adam = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), jax.eval_shape(optax.adamw(learning_rate).init, network))
+    mean = network if averaging else None
     known, unseen = (on_device(tuple(rows)) for rows in (padded(data, room), held))
     rates = np.array([learning_rate, weight_decay, averaging])
     best, best_score, best_epoch, epoch = network, -np.inf, 0, 0
@@ -156,7 +157,8 @@ def train_network(
         together = min(max(1, STEPS_TOGETHER // each), max_epochs - epoch)
         index = batches(epoch * each, each * together)
         steps = on_device((padded(index, rung(max(STEPS_TOGETHER, room // size))), np.int32(len(index)), rates))
-        network, mean, adam, score = _steps(network, mean, jax.random.fold_in(key, epoch), adam, known, unseen, *steps)
+        now = on_device(np.int32(epoch))
+        network, mean, adam, score = _steps(network, mean, key, now, adam, known, unseen, *steps)
         epoch += together
         reached = network if mean is None else mean
         if not decides:
@@ -180,6 +182,7 @@ def _steps(
     network: N,
     mean: N | None,
     key: PRNGKeyArray,
+    epoch: Int[Array, ""],
     adam: optax.OptState,
     data: tuple[Inputs, Float[Array, "n D"], Float[Array, " n"]],
     held: tuple[Inputs, Float[Array, "h D"], Float[Array, " h"]],
@@ -188,7 +191,7 @@ def _steps(
     rates: Float[Array, "3"],
 ) -> tuple[N, N | None, optax.OptState, Float[Array, ""]]:
     """So many steps, and minus the loss of the held-out rows."""
-    rate, decay, beta = rates
+    key, (rate, decay, beta) = jax.random.fold_in(key, epoch), rates
     optimiser = optax.adamw(rate, weight_decay=decay)
     x, y, weight = data
 

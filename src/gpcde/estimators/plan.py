@@ -19,7 +19,6 @@ and noise, and by a linear trend.
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -27,6 +26,7 @@ from ..inference.design import Design
 from ..model.inputs import make_inputs
 from ..model.mixing import principal_start
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from .base import check_positive_integer
 
 POINTS = {1: 20, 2: 9}
@@ -192,7 +192,7 @@ def _looked_at(design: Design) -> tuple[int, bool, bool]:
     latents = design.inference
     if isinstance(latents, str):
         with scope():
-            latents = design.make_latents(jax.random.key(0), make_inputs(rows=1), 1)
+            latents = design.make_latents(key_of(0), make_inputs(rows=1), 1)
     return latents.n_points, latents.draw_shape[0] > 0, latents.one_draw
 
 

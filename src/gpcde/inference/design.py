@@ -14,7 +14,7 @@ from ..model.input_maps import Bend, Concatenate, Features, InputMap, Project, W
 from ..model.inputs import Inputs
 from ..model.kernels import RBF, Kernel, Matern32, Matern52
 from ..model.latents import FreeForm, GaussianLatents, Latents, NoLatents
-from ..model.likelihood import ConstantNoise, Likelihood, MixedNoise, VaryingNoise
+from ..model.likelihood import ConstantNoise, Likelihood, MixedNoise, VaryingNoise, known_noise
 from ..model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing
 from ..model.model import Model
 from ..model.prior import LatentPrior, StandardNormal, TiltedNormal
@@ -290,7 +290,7 @@ class Design:
 
     def extend_trend(self, plain: Model) -> Trend:
         """What f has beside what varies with the latents, from the model without."""
-        quiet = self.trend == "quiet" and float(plain.noise_variance) < LITTLE_NOISE
+        quiet = self.trend == "quiet" and known_noise(plain.likelihood) < LITTLE_NOISE
         if not (quiet or self.trend == "smooth") or not plain.trend.width:
             return plain.trend
         return SmoothTrend(plain.kernel, plain.inducing_points, plain.trend, plain.jitter)

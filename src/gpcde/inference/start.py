@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from ..model.input_maps import Concatenate, InputMap
 from ..model.inputs import Inputs, make_inputs
 from ..model.latents import Latents, NoLatents
-from ..model.likelihood import ConstantNoise
+from ..model.likelihood import ConstantNoise, known_noise
 from ..model.mixing import Mixing, PointMixing
 from ..model.model import Model
 from ..runtime.blocks import by_blocks
@@ -317,7 +317,7 @@ def _as_designed(
     kernel = before.kernel if isinstance(design.kernel, str) else design.kernel
     likelihood = before.likelihood
     if not (isinstance(design.likelihood, str) and design.likelihood == "constant"):
-        likelihood = design.make_likelihood(key, some.x).with_noise_variance(float(before.noise_variance))
+        likelihood = design.make_likelihood(key, some.x).with_noise_variance(known_noise(before.likelihood))
     model = dataclasses.replace(
         before, kernel=kernel, input_map=input_map.with_latents(before.input_map), likelihood=likelihood
     )
@@ -351,7 +351,8 @@ def _completed(
     """The model with latents, whose noise is a share of that without, and whose kernel goes on from that without."""
     width = plain.inducing_points.shape[1]
     scale = lengthscale * input_map.latent_lengthscale
-    noise, left = float(plain.noise_variance) * share, None
+    before = known_noise(plain.likelihood)
+    noise, left = before * share, None
     trend = design.extend_trend(plain)
     if trend is plain.trend:
         if design.beliefs:
@@ -359,7 +360,7 @@ def _completed(
             # contexts nothing is known of it
             noise = max(noise, LITTLE_NOISE) if width else LITTLE_NOISE
     else:  # the mean is the trend's, and what is left is for the kernel to divide
-        left = float(plain.noise_variance) - noise
+        left = before - noise
     kernel = design.extend_kernel(plain.kernel, width, inducing.shape[1] - width, scale, left)
     likelihood = design.make_likelihood(key, x).with_noise_variance(noise)
     return Model(
@@ -379,7 +380,7 @@ def _at_optimum(
     key: PRNGKeyArray, model: Model, pairs: Batch, n_data: float, local: Float[Array, "n p"] | None
 ) -> State:
     """The state with q(u) at its optimum if these inputs of the GP were known."""
-    parts = Concatenate(pairs.x.dense.shape[1]), NoLatents(), ConstantNoise.create(float(model.noise_variance))
+    parts = Concatenate(pairs.x.dense.shape[1]), NoLatents(), ConstantNoise.create(known_noise(model.likelihood))
     regression = eqx.tree_at(lambda m: (m.input_map, m.latents, m.likelihood), model, parts)
     trainer = Trainer.create(n_data)
     posterior = optimal_posterior(trainer, key, trainer.init(regression), pairs).posterior

@@ -27,6 +27,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..model.inputs import AnyArray
+from ..model.likelihood import known_noise
 from ..model.mixing import Mixing
 from ..model.model import Model
 from ..runtime.blocks import rung
@@ -507,7 +508,7 @@ def train(
                 Record(
                     int(state.step),
                     float(np.asarray(result.bounds)[:count].mean() / float(trainer.n_data)),
-                    float(state.model.noise_variance),
+                    known_noise(state.model.likelihood),
                     time.perf_counter() - began,
                     end,
                 )

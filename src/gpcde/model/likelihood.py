@@ -21,8 +21,9 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..runtime.compilation import compiled
 from ..runtime.files import check_positive
-from ..runtime.precision import on_device, wide
+from ..runtime.precision import on_device, scope, wide
 from .gaussians import surprise
 from .inputs import AnyArray, Inputs
 from .mixing import Dimmed, Mixing
@@ -126,6 +127,17 @@ def _natural_step(before: N, moved: N, slope: N, gamma: Float[Array, ""], count:
     log = before.log_noise_variance
     excess = jnp.clip(2 * slope.log_noise_variance / count, -1.0, MOST_EXCESS)  # of the mean square over σ²
     return eqx.tree_at(lambda noise: noise.log_noise_variance, moved, (log + gamma * excess).astype(log.dtype))
+
+
+def known_noise(likelihood: Likelihood) -> float:
+    """Its σ² as a number."""
+    with scope():
+        return float(_noise_variance(likelihood))
+
+
+@compiled
+def _noise_variance(likelihood: Likelihood) -> Float[Array, ""]:
+    return likelihood.noise_variance
 
 
 class ConstantNoise(Certain, Likelihood):
