@@ -45,6 +45,16 @@ def test_a_member_that_is_always_worse_gets_nothing() -> None:
     np.testing.assert_allclose(stacking_weights(np.stack([good, good - 1, good - 5], axis=1)), [1, 0, 0], atol=1e-6)
 
 
+def test_rows_of_no_weight_decide_nothing() -> None:
+    """Not even one that only a model with no share can tell."""
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=20)
+    logs = np.stack([good, good - 900], axis=1)
+    more, weight = np.concatenate([logs, [[-1e9, 800.0]]]), np.append(np.ones(20), 0.0)
+    np.testing.assert_array_equal(stacking_weights(more, weight), stacking_weights(logs))
+    assert stacking_weights(more, np.ones(21))[1] == pytest.approx(1 / 21)
+
+
 def test_the_weights_come_from_rows_not_seen() -> None:
     """Fold by fold, by hand."""
     X, y = rows(60)

@@ -16,9 +16,9 @@ def stacking_weights(
     log_densities: Float[np.ndarray, "n m"], weight: Float[np.ndarray, " n"] | None = None, rounds: int = 1000
 ) -> Float[np.ndarray, " m"]:
     """v, from the log densities that m models have of n rows, and what each row counts."""
-    logs = np.maximum(log_densities, WORST)
-    densities = np.exp(logs - logs.max(axis=1, keepdims=True))  # each row's best is 1
-    counts = np.ones(len(logs)) if weight is None else weight
+    counts = np.ones(len(log_densities)) if weight is None else weight
+    logs, counts = np.maximum(log_densities, WORST)[counts > 0], counts[counts > 0]
+    densities = np.exp(logs - logs.max(axis=1, keepdims=True))  # each row's best is 1, and keeps its share from 0
     shares = np.full(logs.shape[1], 1 / logs.shape[1])
     for _ in range(rounds):
         before, shares = shares, shares * ((counts / (densities @ shares)) @ densities)
