@@ -1,7 +1,7 @@
 """How often the bands of drawn densities hold the truth, on laws of one output whose density is known.
 
-    python benchmarks/bands.py [--part report] [--sizes 100 400 2000] [--seed 0] [--rows 150] [--draws 80]
-        [--page docs/guide.md]
+    python benchmarks/bands.py [--part report] [--sizes 100 400 2000] [--laws NAME ...] [--seed 0] [--rows 150]
+        [--draws 80] [--page docs/guide.md]
 
 At each of some test rows (x, y): whether the true p(y|x) lies within the central 50 % and 90 % of the drawn ones. The
 laws of the part "report" were not looked at while anything was chosen; --page puts the table between its marks.
@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=80)
     parser.add_argument("--page", type=Path, help="the file whose <!-- bands --> table is replaced")
     args = parser.parse_args()
+    if args.page and (args.laws or args.part != "report"):
+        parser.error("--page wants all laws of the report")
     warnings.simplefilter("ignore", FitWarning)
     lines = [
         "| law | " + " | ".join(f"{size:,} rows: 50 % | 90 %" for size in args.sizes) + " |",

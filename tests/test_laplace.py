@@ -1,18 +1,22 @@
 """What is uncertain of noise and prior: against finite differences, a dense covariance, and rows that repeat."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import gpcde
 from gpcde import GPCDE, demo
 from gpcde.inference.bound import Batch, whole
+from gpcde.model import Surface, TiltedNormal
 from gpcde.prediction import Predictor
 from gpcde.prediction.laplace import Curvature, Laplace, last_layers, surfaces
-from small import ask, fitted
+from small import QUICK, ask, fitted
+from small import rows as rows_of
 
 
 def trained(rows: int = 7) -> tuple[Any, Any, Batch]:
@@ -84,6 +88,39 @@ def test_weights_count_as_rows_and_blocks_change_nothing(monkeypatch: pytest.Mon
     monkeypatch.setattr("gpcde.prediction.laplace.ROWS_AT_ONCE", 4)
     apart = found(model, posterior, rows)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-12), apart, every)
+
+
+def test_rows_that_come_later_are_joined_to_those_before() -> None:
+    model, posterior, rows = trained()
+    every = found(model, posterior, rows)
+    first, rest = (jax.tree.map(lambda a, some=some: np.asarray(a)[some], rows) for some in (slice(3), slice(3, 7)))
+    both = found(model, posterior, first).joined(found(model, posterior, rest), 3 / 7)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-12), both, every)
+
+
+def test_partial_fit_forgets_nothing() -> None:
+    """What a few new rows say is added to what is known by all before them."""
+    X, y = rows_of()
+    model = GPCDE(inference="free-form", **QUICK).fit(X, y)
+    before = model.laplace_
+    model.partial_fit(X[:4], y[:4])
+    assert before is not None
+    assert model.laplace_ is not None
+    for one, other in zip(model.laplace_.curvatures, before.curvatures, strict=True):
+        assert np.trace(one.slopes) >= np.trace(other.slopes)
+        assert abs(np.trace(one.entering) / np.trace(other.entering) - 1) < 0.2
+        assert np.linalg.matrix_rank(one.entering, 1e-9) > 5  # of the new ones
+
+
+def test_a_surface_of_one_layer_is_certain() -> None:
+    model, posterior, rows = trained()
+    flat = Surface.create(jax.random.key(0), 2, 1, 1, 1.0, hidden=())
+    model = dataclasses.replace(jax.tree.map(jnp.asarray, model), prior=TiltedNormal(flat))
+    made = found(model, posterior, rows)
+    assert len(made.curvatures) == 1
+    made.check_fits(model)
+    drawn = made.drawn(jax.random.key(1), model)
+    np.testing.assert_array_equal(drawn.prior.surfaces[0].network.weights[0], flat.network.weights[0])
 
 
 def test_without_surfaces_nothing_is_uncertain() -> None:

@@ -28,7 +28,7 @@ class Band(NamedTuple):
 
 
 class DensitySamples:
-    """Draws of the density itself, one for every draw of f: each a `ConditionalDensity`, by its number.
+    """Draws of the density itself, one for every draw of what is uncertain: each a `ConditionalDensity`, by its number.
 
     Parameters
     ----------

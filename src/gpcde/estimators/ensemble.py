@@ -22,7 +22,7 @@ from ..model.networks import MLP
 from ..prediction.laplace import MOST_ROWS, ROWS_AT_ONCE, Curvature
 from ..runtime.blocks import in_blocks, padded, rung
 from ..runtime.compilation import compiled
-from ..runtime.files import Stored, check_positive
+from ..runtime.files import LARGEST, Stored, check_positive
 from ..runtime.precision import scope
 from ..runtime.randomness import entropy, key_of
 from .base import Rows
@@ -85,16 +85,18 @@ class Ensemble(Stored):
 
     def check_values(self) -> None:
         super().check_values()
-        networks, last, width = self.weights[-1].shape
-        for known, size in ((self.entering, last + 1), (self.slopes, width)):
-            if (known is None) != (self.rows == 0) or (known is not None and known.shape != (networks, size, size)):
-                raise ValueError("what an ensemble is sure of does not fit its networks")
         check_positive(self, "n_components", "outputs", "passes")
         ends, widths = [w.shape[1:] for w in self.weights], [b.shape[1] for b in self.biases]
         off = self.outputs * (self.outputs - 1) // 2
         fits = len(ends) > 1 and [end for _, end in ends] == widths and [begin for begin, _ in ends[1:]] == widths[:-1]
         if not fits or widths[-1] != self.n_components * (1 + 2 * self.outputs + off):
             raise ValueError(f"the layers of an ensemble do not fit each other: weights {ends}, biases {widths}")
+        networks, last, width = self.weights[-1].shape
+        for known, size in ((self.entering, last + 1), (self.slopes, width)):
+            if (known is None) != (self.rows == 0) or (known is not None and known.shape != (networks, size, size)):
+                raise ValueError("what an ensemble is sure of does not fit its networks")
+        if not 0 <= self.rows < LARGEST:
+            raise ValueError("an ensemble cannot have been trained on so many rows")
 
     def check_fits(self, x: Inputs, outputs: int) -> None:
         """Raise where it is not one of such inputs and of so many outputs."""
@@ -143,9 +145,11 @@ class Ensemble(Stored):
         sums: list[Any] = []
         with scope():
             for block, count in in_blocks(some, ROWS_AT_ONCE):
-                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
+                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0) / some.total
                 sums.append(_curvatures(self._networks(), block.x, block.z, real))
-        entering, slopes = (np.sum(same, axis=0) / some.total for same in zip(*sums, strict=True))
+        entering, slopes = (np.sum(same, axis=0) for same in zip(*sums, strict=True))
+        if not (np.isfinite(entering).all() and np.isfinite(slopes).all()):
+            return self
         return dataclasses.replace(self, entering=entering, slopes=slopes, rows=rows.total)
 
     @classmethod
@@ -219,10 +223,10 @@ class Ensemble(Stored):
         weights, biases = (tuple(np.asarray(a)[one] for a in layers) for layers in (self.weights, self.biases))
         if self.entering is not None and self.slopes is not None:
             known = Curvature(np.asarray(self.entering)[one[0]], self.rows * np.asarray(self.slopes)[one[0]])
-            change = known.change(rng, self.rows * DECAY)
+            change = known.change(rng, max(self.rows, 1.0) * DECAY)  # as firm as the decay would hold it
             weights = *weights[:-1], weights[-1] + change[:-1]
             biases = *biases[:-1], biases[-1] + change[-1]
-        return dataclasses.replace(self, weights=weights, biases=biases).components
+        return dataclasses.replace(self._networks(), weights=weights, biases=biases).components
 
 
 @compiled

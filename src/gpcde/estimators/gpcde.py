@@ -131,7 +131,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     companions_ : Companions or None
         The `members` beside the model, and the `shares` of the density, the model's first; None: the model is alone.
     laplace_ : Laplace or None
-        How sure the model is of its noise and its prior of w, for `sample_densities`; None: as sure as of a constant.
+        How sure the model is of its noise and its prior of w, for `sample_densities`; None: as sure as of a constant,
+        or not known, where training was interrupted.
     history_ : dict of arrays
         Step, bound and validation bound a row, noise variance and seconds, every 50 steps.
     n_steps_ : int
@@ -515,9 +516,17 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                     self._begin(known.sample, parts, plain, plan, monitor)
                 if not monitor.stopped:
                     self._steps(self.state_, known, self.n_seen_, plan, steps + first - int(self.state_.step), monitor)
-            self.laplace_ = Laplace.of(self.state_.model, self.state_.posterior, known.sample.data, self.n_seen_)
+            self._look_back(known)
         if self.checkpoint is not None:
             checkpoints.write(self)
+
+    def _look_back(self, known: Rows | StreamedRows) -> None:
+        """Find how sure the model is of its surfaces, by the rows it was trained on, and those before them."""
+        before, share = self.laplace_, 1 - known.total / self.n_seen_
+        found = Laplace.of(self.state_.model, self.state_.posterior, known.sample.data, known.total)
+        if found is not None and before is not None and share > 0:
+            found = before.joined(found, share)
+        self.laplace_ = found
 
     # checkpoints
 

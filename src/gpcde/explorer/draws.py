@@ -19,6 +19,7 @@ from ..prediction.paths import Path, waves_at
 from ..prediction.predictor import Mixture
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 
 DRAWS, FEW_DRAWS, KEPT = 32, 12, 2**25
 """How many draws there are, how many where each takes long, and how many numbers of them may be kept in memory."""
@@ -41,7 +42,7 @@ class Draws:
     def __init__(self, model: GPCDE) -> None:
         beside = model.companions_
         with scope():
-            keys = [jax.random.fold_in(jax.random.key(0), i) for i in range(DRAWS)]
+            keys = [jax.random.fold_in(key_of(0), i) for i in range(DRAWS)]
             first = model.path(keys[0])
             self.nodes = first.nodes()
             size = len(self.nodes.w) * first.prior.weights.size

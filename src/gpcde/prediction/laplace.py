@@ -3,8 +3,8 @@
     W ~ N(Ŵ, (A ⊗ B + λ I)⁻¹)      A = 1/N sum_n φ_n φ_nᵀ      B = sum_n g_n g_nᵀ      g_n = ∂ log p(y_n|x_n) / ∂ c_n
 
 W is the last layer of a surface's network with its bias, c_n = Wᵀ φ_n its coefficients, φ_n what enters that layer and
-a 1, and λ the precision of the prior: Laplace's approximation, the curvature by Fisher's information of the rows and
-in Kronecker's form. Without it a band of drawn densities tells of f alone, and is too narrow.
+a 1, and λ the precision of the prior, of the bias too: Laplace's approximation, the curvature by Fisher's information
+of the rows and in Kronecker's form. Without it a band of drawn densities tells of f alone, and is too narrow.
 """
 
 from typing import Any, NamedTuple
@@ -53,9 +53,10 @@ class Curvature(NamedTuple):
 
     def change(self, rng: np.random.Generator, precision: float) -> Float[np.ndarray, "h c"]:
         """A draw of W - Ŵ, for λ = `precision`."""
-        (known, left), (steep, right) = (np.linalg.eigh(a) for a in self)
+        (known, left), (steep, right) = (np.linalg.eigh(np.asarray(a, float)) for a in self)
         total = np.maximum(known, 0)[:, None] * np.maximum(steep, 0) + precision
-        return left @ (rng.standard_normal(total.shape) / np.sqrt(total)) @ right.T
+        draw = rng.standard_normal(total.shape)
+        return left @ (left.T @ draw @ right / np.sqrt(total)) @ right.T  # whatever signs eigenvectors have
 
 
 @register
@@ -76,7 +77,7 @@ class Laplace(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, posterior: VariationalPosterior, rows: Batch, total: float) -> "Laplace | None":
-        """Of a trained model; None where it has no surfaces.
+        """Of a trained model; None where it has no surfaces, or their slopes are not finite.
 
         Parameters
         ----------
@@ -100,7 +101,17 @@ class Laplace(NamedTuple):
                 real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
                 parts.append(_curvatures(predictor, block._replace(weight=real)))
         sums = jax.tree.map(lambda *same: np.sum(same, axis=0), *parts)
+        if not all(np.isfinite(a).all() for a in jax.tree.leaves(sums)):
+            return None
         return cls(tuple(Curvature(one.entering / rows.weight.sum(), one.slopes * share) for one in sums))
+
+    def joined(self, more: "Laplace", share: float) -> "Laplace":
+        """That of the rows of both, of which `share` are those of this one."""
+
+        def both(one: Curvature, other: Curvature) -> Curvature:
+            return Curvature(share * one.entering + (1 - share) * other.entering, one.slopes + other.slopes)
+
+        return Laplace(tuple(map(both, self.curvatures, more.curvatures)))
 
     def check_fits(self, model: Model) -> None:
         """Raise where it is not one of this model's surfaces."""
@@ -118,8 +129,9 @@ class Laplace(NamedTuple):
 
 
 def surfaces(model: Any) -> tuple[Surface, ...]:
-    """Those of the prior of w and of the likelihood of a model."""
-    return (*model.prior.surfaces, *model.likelihood.surfaces)
+    """Those of the prior of w and of the likelihood of a model whose networks have more than one layer."""
+    every = (*model.prior.surfaces, *model.likelihood.surfaces)
+    return tuple(one for one in every if len(one.network.weights) > 1)
 
 
 def last_layers(model: Any) -> Any:

@@ -123,7 +123,7 @@ class Path(eqx.Module):
 
 @compiled
 def draw_path(key: PRNGKeyArray, model: Model, posterior: VariationalPosterior) -> Path:
-    """A draw of everything that is uncertain.
+    """A draw of f, and of every part that is uncertain of itself.
 
     Parameters
     ----------
