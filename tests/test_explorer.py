@@ -142,7 +142,7 @@ def test_a_map_is_the_joint_density_of_two_outputs(name: str, monkeypatch: pytes
     np.testing.assert_allclose(heights, density.pdf_grid(points)[0], atol=1e-4 * answer["map"]["peak"])
     for level, threshold in zip(LEVELS, answer["map"]["thresholds"], strict=True):
         exact = np.exp(density.hdr(level).log_threshold[0])
-        assert threshold * answer["map"]["peak"] == pytest.approx(exact, rel=0.15)
+        assert threshold * answer["map"]["peak"] == pytest.approx(exact, rel=0.2)
     assert [len(curve["y"]) for curve in answer["curves"]] == [301, 301]
 
 

@@ -1,4 +1,7 @@
-"""The numbers of small seeded cases are those of version 0.1.0; for its files, see test_old_files."""
+"""The numbers of small seeded cases are those of version 0.1.0; for its files, see test_old_files.
+
+But for "GPCDE categories", whose A is drawn at every step: larger steps have been its default since, on purpose.
+"""
 
 from functools import cache
 
