@@ -21,6 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .blocks import rung
+from .precision import scope
 
 T = TypeVar("T")
 
@@ -33,9 +34,10 @@ class Spread(NamedTuple):
     @classmethod
     def over(cls, devices: int | str | None) -> "Spread | None":
         """So many devices, or "all" of all processes; None, for one device, is not spread."""
-        found = jax.devices()
         if devices is None:
             return None
+        with scope():  # before JAX makes its threads (`precision`)
+            found = jax.devices()
         if devices != "all":
             if isinstance(devices, bool) or not isinstance(devices, int) or not 1 <= devices <= len(found):
                 raise ValueError(f"devices must be 'all', or a number of the {len(found)} there are, got {devices!r}")
