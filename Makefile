@@ -73,12 +73,8 @@ $(VENV)/.release: pyproject.toml | $(BIN)/python
 	touch $@
 
 # what is imported is compiled then: all of these packages beforehand would take longer than a tenth of the tests
-$(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[test]'
-	touch $@
-
-$(VENV)/.test-all: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[test-all]'
+$(VENV)/.test $(VENV)/.test-all: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'
 	touch $@
 
 clean:

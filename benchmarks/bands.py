@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from collection import collection
+from pages import put
 from gpcde import GPCDE, FitWarning
 
 LEVELS = 0.5, 0.9
@@ -68,9 +69,7 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     if args.page:
-        first, last = "<!-- bands -->\n", "<!-- /bands -->"
-        before, rest = args.page.read_text().split(first)
-        args.page.write_text(before + first + table + "\n" + last + rest.split(last)[1])
+        put(args.page, "bands", table)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ from gpcde.model import make_inputs
 from gpcde.reproduce.lines import append_line, read_lines
 
 from collection import Split, collection
+from pages import put
 
 CHECKED, LEAST = 500, -1000.0
 """Test rows for CRPS and calibration; the least log density that counts: one row must not make a mean infinite."""
@@ -322,9 +323,7 @@ def main() -> None:
     made = table(lines(), names)
     print(made)
     if args.readme:
-        first, last = "<!-- defaults -->\n", "<!-- /defaults -->\n"
-        before, rest = args.readme.read_text().split(first)
-        args.readme.write_text(f"{before}{first}{made}\n{last}{rest.split(last)[1]}")
+        put(args.readme, "defaults", made)
 
 
 if __name__ == "__main__":

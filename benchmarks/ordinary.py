@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pages import put
+
 DATA = """
 import time
 import numpy as np
@@ -159,9 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     text = table(options.only)
     if options.readme is not None:
-        begin, end = "<!-- ordinary -->\n", "<!-- /ordinary -->"
-        head, rest = options.readme.read_text().split(begin)
-        options.readme.write_text(head + begin + text + "\n" + end + rest.split(end)[1])
+        put(options.readme, "ordinary", text)
 
 
 if __name__ == "__main__":

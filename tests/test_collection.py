@@ -28,6 +28,7 @@ def module(path: Path) -> ModuleType:
     return made
 
 
+module(FILE.with_name("pages.py"))
 bench: Any = module(FILE)
 runs: Any = module(FILE.with_name("defaults.py"))
 

@@ -148,9 +148,10 @@ def test_a_cluster_of_dask_gives_the_same_scores(processes: bool) -> None:
         parallel_config("dask"),
     ):
         together = compare(X, y, models, cv=2, n_jobs=2), search.set_params(n_jobs=2).fit(X, y)
-    rtol = 1e-3 if processes else 1e-8  # where these tests pad rows otherwise, a search ends a little elsewhere
+    elsewhere = 1e-3  # where these tests pad rows otherwise, a search ends a little elsewhere
     for name, folds in without_times(alone[0]).items():
+        rtol = elsewhere if name == "gpcde" else 1e-8
         np.testing.assert_allclose(without_times(together[0])[name], folds, rtol=rtol)
     means = [found.cv_results_["mean_test_score"] for _, found in (alone, together)]
-    np.testing.assert_allclose(means[0], means[1], rtol=rtol)
+    np.testing.assert_allclose(means[0], means[1], rtol=elsewhere if processes else 1e-8)
     assert together[1].best_params_ == alone[1].best_params_

@@ -8,7 +8,8 @@ of the rows; as many are taken over all of them. In float32: no statistic is mad
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,10 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..density.components import Components
-from ..model.inputs import AnyArray, Inputs, linear
+from ..model.inputs import Inputs, linear
 from ..model.networks import MLP
-from ..prediction.laplace import MOST_ROWS, ROWS_AT_ONCE, Curvature
-from ..runtime.blocks import in_blocks, padded, rung
+from ..prediction.laplace import Curvature, weighted_means
+from ..runtime.blocks import padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import LARGEST, Stored, check_positive
 from ..runtime.precision import scope
@@ -141,16 +142,10 @@ class Ensemble(Stored):
 
     def _with_curvature(self, rows: Rows) -> "Ensemble":
         """The same, knowing how sure it is of what it learnt from these rows, by some of them where they are many."""
-        some = rows.take(slice(None, None, -(-rows.n_rows // MOST_ROWS)))
-        sums: list[Any] = []
-        with scope():
-            for block, count in in_blocks(some, ROWS_AT_ONCE):
-                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0) / some.total
-                sums.append(_curvatures(self._networks(), block.x, block.z, real))
-        entering, slopes = (np.sum(same, axis=0) for same in zip(*sums, strict=True))
-        if not (np.isfinite(entering).all() and np.isfinite(slopes).all()):
+        means = weighted_means(partial(_curvatures, self._networks()), rows)
+        if means is None:
             return self
-        return dataclasses.replace(self, entering=entering, slopes=slopes, rows=rows.total)
+        return dataclasses.replace(self, entering=means.entering, slopes=means.slopes, rows=rows.total)
 
     @classmethod
     def _first(cls, key: PRNGKeyArray, rows: Rows, levels: tuple[int, ...]) -> "Ensemble":
@@ -230,16 +225,13 @@ class Ensemble(Stored):
 
 
 @compiled
-def _curvatures(
-    networks: Ensemble, x: Inputs, y: Float[AnyArray, "n D"], weight: Float[AnyArray, " n"]
-) -> tuple[Float[Array, "e h h"], Float[Array, "e c c"]]:
-    """Sums over some rows of what enters the last layer, and of the log density's slopes by what comes out of it."""
-    entering = networks._entering(x)
+def _curvatures(networks: Ensemble, rows: Rows) -> Curvature:
+    """Of the last layer of each network: the sums over some rows."""
+    entering = networks._entering(rows.x)
+    z, weight = (jnp.asarray(a, entering.dtype) for a in (rows.z, rows.weight))
 
     def log_densities(raw: Float[Array, "n c"]) -> Float[Array, ""]:
-        return log_density(as_mixture(raw, networks.n_components, networks.outputs), jnp.asarray(y, raw.dtype)).sum()
+        return log_density(as_mixture(raw, networks.n_components, networks.outputs), z).sum()
 
     slopes = jax.vmap(jax.grad(log_densities))(entering @ networks.weights[-1] + networks.biases[-1][:, None])
-    entering = jnp.concatenate([entering, jnp.ones_like(entering[..., :1])], axis=2)
-    counted = jnp.asarray(weight, entering.dtype)[:, None]
-    return (counted * entering).mT @ entering, (counted * slopes).mT @ slopes
+    return Curvature.summed(entering, slopes, weight)

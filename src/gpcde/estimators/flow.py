@@ -23,6 +23,7 @@ from ..model.quadrature import quasi_random
 from ..runtime import files
 from ..runtime.extras import extra
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from .base import DensityEstimator, seed_of
 from .network_training import evaluated
 
@@ -270,7 +271,7 @@ def _make_flow(key: PRNGKeyArray, outputs: int, features: int, layers: int, widt
 def _frame(*sizes: int) -> Any:
     """What of a flow is no array."""
     with scope():
-        return eqx.partition(_make_flow(jax.random.key(0), *sizes), eqx.is_array)[1]
+        return eqx.partition(_make_flow(key_of(0), *sizes), eqx.is_array)[1]
 
 
 @cache
@@ -382,7 +383,7 @@ class Flow(DensityEstimator):
         x, z = self._learn_tables(X, y, self.y_transform, self.y_bounds)
         seed = seed_of(self.random_state)
         with scope():
-            key = jax.random.key(seed)
+            key = key_of(seed)
             features = one_hot(x, sum(self.features_.levels))
             arrays, _ = eqx.partition(_make_flow(key, *self._sizes(features.shape[1])), eqx.is_array)
             flow, _ = fit_to_data(
@@ -421,7 +422,7 @@ class Flow(DensityEstimator):
     def _trained(self, features: int) -> Any:
         sizes = self._sizes(features)
         # shapes alone: sizes that a file says are held against its arrays before anything is made of them
-        flow = eqx.filter_eval_shape(_make_flow, jax.random.key(0), *sizes)
+        flow = eqx.filter_eval_shape(_make_flow, key_of(0), *sizes)
         blank, tree = jax.tree.flatten(eqx.filter(flow, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
         if [leaf.shape for leaf in blank] != [leaf.shape for leaf in self.leaves_]:
             raise ValueError("its arrays do not fit its flow")

@@ -26,6 +26,7 @@ from ..model.inputs import Inputs
 from ..model.model import Model
 from ..runtime.compilation import compiled
 from ..runtime.precision import scope
+from ..runtime.randomness import key_of
 from .nodes import Nodes
 from .predictor import Predictor
 
@@ -93,7 +94,7 @@ def importance_log_density(
         for begin in range(0, len(y), size):
             rows = slice(min(begin, len(y) - size), min(begin, len(y) - size) + size)  # all blocks of one shape
             block = jax.tree.map(jnp.asarray, (x.take(rows), y[rows]))
-            one, two = jax.random.split(jax.random.fold_in(jax.random.key(seed), begin))
+            one, two = jax.random.split(jax.random.fold_in(key_of(seed), begin))
             proposal = _fitted(one, predictor, block, jnp.asarray(fit_steps))
             for place in range(0, draws, part):
                 noise = jax.random.normal(jax.random.fold_in(two, place), (size, part, proposal.mean.shape[1]))

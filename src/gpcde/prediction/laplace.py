@@ -7,6 +7,8 @@ a 1, and λ the precision of the prior, of the bias too: Laplace's approximation
 of the rows and in Kronecker's form. Without it a band of drawn densities tells of f alone, and is too narrow.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -32,7 +34,7 @@ MOST_ROWS, ROWS_AT_ONCE = 1024, 128
 
 @register
 class Curvature(NamedTuple):
-    """A and B of one surface, or the sums of them over some rows.
+    """A and B of one surface; or, of several networks at once, one of each.
 
     Parameters
     ----------
@@ -42,8 +44,16 @@ class Curvature(NamedTuple):
         B.
     """
 
-    entering: Float[Array | np.ndarray, "h h"]
-    slopes: Float[Array | np.ndarray, "c c"]
+    entering: Float[Array | np.ndarray, "*e h h"]
+    slopes: Float[Array | np.ndarray, "*e c c"]
+
+    @classmethod
+    def summed(
+        cls, entering: Float[Array, "*e n h"], slopes: Float[Array, "*e n c"], weight: Float[Array, " n"]
+    ) -> "Curvature":
+        """Of some rows: the sums of φ φᵀ and g gᵀ, each as often as its row counts; to be compiled."""
+        entering = jnp.concatenate([entering, jnp.ones_like(entering[..., :1])], axis=-1)
+        return cls(*((weight[:, None] * a).mT @ a for a in (entering, slopes)))
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
@@ -92,18 +102,10 @@ class Laplace(NamedTuple):
         """
         if not surfaces(model):
             return None
-        every = -(-len(rows.weight) // MOST_ROWS)
-        rows = jax.tree.map(lambda a: np.asarray(a)[::every], rows)
-        share = total / rows.weight.sum()
         with scope():
-            predictor, parts = Predictor.create(model, posterior), []
-            for block, count in in_blocks(rows, min(ROWS_AT_ONCE, predictor.rows_at_once())):
-                real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
-                parts.append(_curvatures(predictor, block._replace(weight=real)))
-        sums = jax.tree.map(lambda *same: np.sum(same, axis=0), *parts)
-        if not all(np.isfinite(a).all() for a in jax.tree.leaves(sums)):
-            return None
-        return cls(tuple(Curvature(one.entering / rows.weight.sum(), one.slopes * share) for one in sums))
+            predictor = Predictor.create(model, posterior)
+        means = weighted_means(partial(_curvatures, predictor), rows, predictor.rows_at_once())
+        return None if means is None else cls(tuple(one._replace(slopes=total * one.slopes) for one in means))
 
     def joined(self, more: "Laplace", share: float) -> "Laplace":
         """That of the rows of both, of which `share` are those of this one."""
@@ -128,6 +130,22 @@ class Laplace(NamedTuple):
         return eqx.tree_at(lambda m: [array for layer in last_layers(m) for array in layer], model, layers)
 
 
+def weighted_means(sums: Callable[[Any], Any], rows: Any, most: int = ROWS_AT_ONCE) -> Any:
+    """The means over rows of what a compiled function sums, by their `weight`; None where they are not finite.
+
+    Some rows tell where they are many, and at most `most` of them are looked at together.
+    """
+    every = -(-len(rows.weight) // MOST_ROWS)
+    rows = jax.tree.map(lambda a: np.asarray(a)[::every], rows)
+    rows, parts = rows._replace(weight=rows.weight / rows.weight.sum()), []
+    with scope():
+        for block, count in in_blocks(rows, min(ROWS_AT_ONCE, most)):
+            real = np.where(np.arange(len(block.weight)) < count, block.weight, 0)
+            parts.append(sums(block._replace(weight=real)))
+    means = jax.tree.map(lambda *same: np.sum(same, axis=0), *parts)
+    return means if all(np.isfinite(a).all() for a in jax.tree.leaves(means)) else None
+
+
 def surfaces(model: Any) -> tuple[Surface, ...]:
     """Those of the prior of w and of the likelihood of a model whose networks have more than one layer."""
     every = (*model.prior.surfaces, *model.likelihood.surfaces)
@@ -150,10 +168,6 @@ def _curvatures(predictor: Predictor, rows: Batch) -> list[Curvature]:
         other = eqx.tree_at(lambda p: biases(p.model), predictor, changed)
         return other.at_nodes(rows.x).log_density(rows.y)
 
-    slopes = jax.jacfwd(log_densities)(biases(predictor.model))
-    found = []
-    for one, slope in zip(surfaces(predictor.model), slopes, strict=True):
-        entering = one.entering(predictor.model.cast(rows.x))
-        entering = jnp.concatenate([entering, jnp.ones((len(entering), 1))], axis=1)
-        found.append(Curvature(*((rows.weight[:, None] * a).T @ a for a in (entering, slope))))
-    return found
+    slopes, x = jax.jacfwd(log_densities)(biases(predictor.model)), predictor.model.cast(rows.x)
+    every = zip(surfaces(predictor.model), slopes, strict=True)
+    return [Curvature.summed(one.entering(x), slope, jnp.asarray(rows.weight)) for one, slope in every]
