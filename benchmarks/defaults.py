@@ -193,6 +193,8 @@ def scores(model: str, split: Split, seed: int) -> Line:
     some, y = predict(split.X_test[:CHECKED]), split.y_test[:CHECKED]
     line = {"log_density": float(logs.mean()), "crps": float(np.mean(some.energy_score(y, size=500)))}
     line |= {"calibration_error": gpcde.coverage(some, y).error, "rows": packed(logs)}
+    if not np.isfinite(line["crps"]):
+        raise FloatingPointError("the CRPS of a test row is not finite")
     return line | {"cpu_fit": round(fitted - began, 3), "cpu_predict": round(done - again, 3)}
 
 

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from gpcde import MDN
-from gpcde.estimators.mdn import LEAST_LOG_STD, MixtureNetwork, log_density
+from gpcde.estimators.mdn import LEAST_LOG_STD, MOST_LOG_STD, MixtureNetwork, as_mixture, log_density
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.networks import MLP
 from small import ask, fitted, rows
@@ -70,6 +70,14 @@ def test_no_component_is_narrower_than_the_least() -> None:
     far = jax.tree.map(lambda a: 100 * np.asarray(a), network)
     x = make_inputs(np.random.default_rng(0).normal(size=(50, 2)))
     assert np.asarray(ask(far, x).root).min() >= np.exp(LEAST_LOG_STD)
+
+
+def test_no_component_is_wider_than_the_most() -> None:
+    """Far from all rows a network asks for anything; its square must be a number, in float32 too."""
+    raw = np.full((1, 2 * 3), 1e4, np.float32)
+    root = ask(as_mixture, raw, 2, 1).root
+    assert np.isfinite(root**2).all()
+    np.testing.assert_allclose(root.ravel(), np.exp(MOST_LOG_STD), rtol=1e-3)
 
 
 def test_it_starts_from_the_clusters_of_y() -> None:

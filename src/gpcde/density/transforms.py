@@ -1,7 +1,7 @@
 """Outputs in standard units and back: y = T(location + scale z), column by column, T increasing.
 
     identity   y = u                          log     y = low + exp(u)
-                                              logit   y = low + (high - low) / (1 + exp(-u))
+    asinh      y = centre + width sinh(u)     logit   y = low + (high - low) / (1 + exp(-u))
 
 A density q(z) of the standardised outputs is p(y) = q(z) / prod_j (dy_j/dz_j) in the user's units.
 """
@@ -15,7 +15,11 @@ from scipy.special import expit, log_expit, logit
 from ..model.inputs import Numbers
 from ..runtime.files import check_numbers, check_positive, register
 
-KINDS = ("identity", "log", "logit")
+UNBOUNDED = ("identity", "asinh")
+KINDS = (*UNBOUNDED, "log", "logit")
+
+MOST_BENT = 100.0
+"""The largest location and scale of an asinh: exp of more is no length that y has."""
 
 
 @register
@@ -27,14 +31,21 @@ class OutputTransform(NamedTuple):
     high: float
     location: Float[np.ndarray, " D"]
     scale: Float[np.ndarray, " D"]
+    centre: float = 0.0
+    width: float = 1.0
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
-        check_numbers("OutputTransform", [self.location, self.scale, 1 / self.scale], 1e151)
-        check_positive(self, "scale")
-        given = None if self.kind == "identity" else (self.low, self.high)
+        numbers = [self.location, self.scale, 1 / self.scale, self.centre, self.width]
+        check_numbers("OutputTransform", numbers, 1e151)
+        check_positive(self, "scale", "width")
+        given = None if self.kind in UNBOUNDED else (self.low, self.high)
         if self.kind not in KINDS or _bounds(self.kind, given) != (self.low, self.high):
             raise ValueError(f"OutputTransform cannot be {self.kind!r} between {self.low} and {self.high}")
+        if self.kind != "asinh" and (self.centre, self.width) != (0.0, 1.0):
+            raise ValueError(f"OutputTransform {self.kind!r} has neither centre nor width")
+        if self.kind == "asinh" and np.abs([*self.location, *self.scale]).max() > MOST_BENT:
+            raise ValueError("OutputTransform 'asinh' would ask for numbers that cannot be computed with")
 
     @classmethod
     def identity(cls, outputs: int) -> "OutputTransform":
@@ -73,13 +84,26 @@ class OutputTransform(NamedTuple):
             scale = np.full_like(scale, deviation.max() * np.sqrt(np.mean((deviation / deviation.max()) ** 2)))
         return self._replace(location=location, scale=scale)
 
+    def bent(
+        self, centre: float, width: float, z: Float[np.ndarray, "n D"], weight: Float[np.ndarray, " n"]
+    ) -> "OutputTransform":
+        """The asinh with this centre and width, both in the standard units of an identity of one output.
+
+        Its location and scale are those of asinh((z - centre) / width).
+        """
+        shift, unit = float(self.location[0]), float(self.scale[0])
+        location, scale = standard_units(np.arcsinh((z - centre) / width), weight)
+        return OutputTransform(
+            "asinh", -np.inf, np.inf, location, scale, centre=shift + unit * centre, width=unit * width
+        )
+
     @property
     def affine(self) -> bool:
         return self.kind == "identity"
 
     def same_as(self, other: "OutputTransform") -> bool:
         """Whether both do the same."""
-        same = (self.kind, self.low, self.high) == (other.kind, other.low, other.high)
+        same = all(getattr(self, name) == getattr(other, name) for name in ("kind", "low", "high", "centre", "width"))
         return same and np.array_equal(self.location, other.location) and np.array_equal(self.scale, other.scale)
 
     def column(self, index: int | list[int]) -> "OutputTransform":
@@ -95,6 +119,8 @@ class OutputTransform(NamedTuple):
                 u = np.log(np.maximum(y - self.low, 0.0))
         elif self.kind == "logit":
             u = logit(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
+        elif self.kind == "asinh":
+            u = np.arcsinh((y - self.centre) / self.width)
         return (u - self.location) / self.scale
 
     def from_standard(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -103,6 +129,9 @@ class OutputTransform(NamedTuple):
             return self.low + np.exp(u)
         if self.kind == "logit":
             return self.low + (self.high - self.low) * expit(u)
+        if self.kind == "asinh":
+            with np.errstate(over="ignore"):
+                return self.centre + self.width * np.sinh(u)
         return u
 
     def log_slope(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -113,6 +142,8 @@ class OutputTransform(NamedTuple):
             slope += u
         elif self.kind == "logit":
             slope += np.log(self.high - self.low) + log_expit(u) + log_expit(-u)
+        elif self.kind == "asinh":
+            slope += np.log(0.5 * self.width) + np.logaddexp(u, -u)
         return slope
 
     def log_slope_derivative(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -122,12 +153,18 @@ class OutputTransform(NamedTuple):
             return self.scale + np.zeros_like(u)
         if self.kind == "logit":
             return self.scale * (1 - 2 * expit(u))
+        if self.kind == "asinh":
+            return self.scale * np.tanh(u)
         return np.zeros_like(u)
 
     def log_slope_bend(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
         """d²/dz² log dy/dz."""
         u = self.location + self.scale * z
-        return -2 * self.scale**2 * expit(u) * expit(-u) if self.kind == "logit" else np.zeros_like(u)
+        if self.kind == "logit":
+            return -2 * self.scale**2 * expit(u) * expit(-u)
+        if self.kind == "asinh":
+            return 4 * self.scale**2 * expit(2 * u) * expit(-2 * u)
+        return np.zeros_like(u)
 
 
 def supported(
@@ -138,7 +175,7 @@ def supported(
 ) -> tuple[str, float, float]:
     """The kind of transform and the ends of its support; raises where y, in a row that counts, is not inside."""
     kind = "identity" if kind is None else kind
-    if kind not in KINDS:
+    if kind not in KINDS or kind == "asinh":  # which rows choose, and not the user
         raise ValueError(f"y_transform must be None, 'log' or 'logit', got {kind!r}")
     low, high = _bounds(kind, bounds)
     outside = (y <= low) | (y >= high)
@@ -211,7 +248,7 @@ def _average(a: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"] | None
 
 def _bounds(kind: str, bounds: Numbers | None) -> tuple[float, float]:
     """The ends of the support: (0, inf) for the logarithm and (0, 1) for the logit, unless told."""
-    if kind == "identity":
+    if kind in UNBOUNDED:
         if bounds is not None:
             raise ValueError("y_bounds need a y_transform: 'log' for y above a bound, 'logit' for y between two")
         return -np.inf, np.inf

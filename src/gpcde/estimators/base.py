@@ -99,6 +99,10 @@ class Rows(NamedTuple):
         """What all count."""
         return float(self.weight.sum())
 
+    def in_units(self, old: OutputTransform, new: OutputTransform) -> "Rows":
+        """The same rows, their outputs in other units."""
+        return self._replace(z=new.to_standard(old.from_standard(self.z)))
+
     @property
     def sample(self) -> "Rows":
         """Rows enough to find a start from: all of them."""

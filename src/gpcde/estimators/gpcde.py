@@ -21,9 +21,10 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
+from ..density.transforms import OutputTransform
 from ..inference.design import Design
 from ..inference.schedule import Geometric
-from ..inference.start import regression, start
+from ..inference.start import regression, regression_bound, start
 from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
@@ -45,6 +46,7 @@ from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
 from .plan import Plan, choose
+from .skewed import bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
 
 try:  # scikit-learn 1.9 and later
@@ -59,7 +61,8 @@ except ImportError:  # before, there is nothing to support
 
 
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
-"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for."""
+"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for; with
+fewer than the least y is learnt as it is."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -92,8 +95,10 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         regression, linear regression, a kernel estimate by the nearest rows and, from 150 rows on, an ensemble of
         mixture networks; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to 100,000
         rows in memory and up to four outputs.
-    y_transform : {"log", "logit"}, default=None
-        "log" for y above a bound, "logit" for y between two.
+    y_transform : {"auto", "log", "logit"} or None, default="auto"
+        "log" for y above a bound, "logit" for y between two; None: y is learnt as it is. "auto": as it is, or by an
+        asinh, which is nearly a logarithm, where y is skewed and the rows are likelier so (one output, no design, rows
+        in memory).
     y_bounds : (float, float), default=None
         (low, high); by default 0 and infinity, or 0 and 1.
     max_steps : int, default=None
@@ -189,7 +194,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         output_dim: int | None = None,
         design: Design | None = None,
         companions: bool | str = "auto",
-        y_transform: str | None = None,
+        y_transform: str | None = "auto",
         y_bounds: tuple[float, float] | None = None,
         max_steps: int | None = None,
         batch_size: int | None = None,
@@ -284,11 +289,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if self.checkpoint is not None:
             checkpoints.check_place(self.checkpoint)
         digest = "" if self.checkpoint is None else self._digest(data)
-        saved = None if again else self._resumed(digest)
+        saved, units = None if again else self._resumed(digest), self.transform_
         if saved is not None:
             self.__dict__.update(saved)
             if "n_steps_" in saved:  # it was finished
                 return self
+            if isinstance(data, Rows):
+                data = data.in_units(units, self.transform_)
         else:
             self.digest_, self.seed_ = digest, seed
         known, held = self._split(data)
@@ -305,6 +312,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.weighed_ = not parts
             some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
             plain = self._regression(some, plan, total)
+            if isinstance(known, Rows) and self._may_bend(known):
+                found = self._bent(some, plan, plain)
+                if found is not None:
+                    self.transform_, plain = found
+                    known, held, some, *parts = (
+                        one.in_units(units, self.transform_) for one in (known, held, some, *parts)
+                    )
             plan = plan.settled(known_noise(plain.model.likelihood))
             self.state_ = on_host(self._start(some, plan, plain, total))
         done = 0 if saved is None else int(self.state_.step)
@@ -316,9 +330,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if not isinstance(X, ParquetRows):
             if again:
                 return self._more_rows(X, y, sample_weight)
-            return self._learn_rows(X, y, sample_weight, self.y_transform, self.y_bounds, self._common_scale())
+            return self._learn_rows(X, y, sample_weight, self._transform, self.y_bounds, self._common_scale())
         check_alone(X, y, sample_weight)
-        asked = X, seed, self.y_transform, self.y_bounds, self._common_scale(), Spread.over(self.devices)
+        asked = X, seed, self._transform, self.y_bounds, self._common_scale(), Spread.over(self.devices)
         return streamed(self, X, look_over(*asked)) if again else learn(self, *asked)
 
     @with_callbacks
@@ -359,6 +373,11 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 self.n_seen_, self.state_ = before, state
             raise
         return self
+
+    @property
+    def _transform(self) -> str | None:
+        """What is known of it before the rows are."""
+        return None if self.y_transform == "auto" else self.y_transform
 
     def _common_scale(self) -> bool:
         """Whether the outputs are alike, and have one unit: where P mixes them."""
@@ -430,6 +449,23 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def _regression(self, rows: Rows, plan: Plan, total: float) -> State:
         """The model without latents, of rows that stand for that many."""
         return regression(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
+
+    def _may_bend(self, rows: Rows) -> bool:
+        """Whether rows may choose an asinh of y: where the model is left open, and there are enough to tell."""
+        inputs = rows.x.dense.shape[1] + rows.x.codes.shape[1]
+        left_open = self.y_transform == "auto" and self.design is None and self.devices is None
+        return left_open and self.n_outputs_ == 1 and rows.n_rows >= LEAST_ROWS and inputs > 0
+
+    def _bent(self, rows: Rows, plan: Plan, plain: State) -> tuple[OutputTransform, State] | None:
+        """The units of an asinh of y, with the regression there, if these rows ask for it."""
+
+        def bound(some: Rows, state: State) -> float:
+            return regression_bound(key_of(self.seed_), some.x, some.z, plan.design, some.weight, state)
+
+        levels = self.features_.levels if rows.x.codes.shape[1] else ()
+        return bent_units(
+            rows, self.transform_, levels, self.seed_, plain, lambda some: self._regression(some, plan, some.total), bound
+        )
 
     def _start(self, rows: Rows, plan: Plan, plain: State | None, total: float) -> State:
         """Where training begins, from the model without latents, which is made where it is not given."""

@@ -173,6 +173,24 @@ def fit_bandwidths(
 ) -> Bandwidths:
     """Bandwidths by maximum leave-one-out likelihood; without inputs, those of the unconditional density."""
     n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
+    widths, _, some = likeliest(rng, y, x, levels, weight, enough)
+    if n <= len(some):
+        return widths
+    many = rng.permutation(n)[:PLENTY]
+    rate = shrinkage(len(some), len(many), outputs, inputs)
+    return _narrowed(widths, y[many], x.take(many), levels, rate).of_more_rows(len(many), n)
+
+
+def likeliest(
+    rng: np.random.RandomState,
+    y: Float[np.ndarray, "n D"],
+    x: Inputs,
+    levels: tuple[int, ...],
+    weight: Float[np.ndarray, " n"] | None = None,
+    enough: int | None = None,
+) -> tuple[Bandwidths, float, Int[np.ndarray, " s"]]:
+    """Bandwidths of some rows by maximum leave-one-out likelihood, their mean log density so, and which rows."""
+    n, outputs, inputs = len(y), y.shape[1], x.dense.shape[1]
     some, counts = rng.permutation(n)[: enough or ENOUGH], np.asarray(levels, float)
     each = np.ones(len(some)) if weight is None else weight[some]
     size = rung(len(some))  # rows of no weight, so that one program serves many numbers of rows
@@ -195,12 +213,7 @@ def fit_bandwidths(
             if best is None or found.fun < best.fun:
                 best = found
     assert best is not None
-    widths = _unpacked(best.x, outputs, counts)
-    if n <= len(some):
-        return widths
-    many = rng.permutation(n)[:PLENTY]
-    rate = shrinkage(len(some), len(many), outputs, inputs)
-    return _narrowed(widths, y[many], x.take(many), levels, rate).of_more_rows(len(many), n)
+    return _unpacked(best.x, outputs, counts), -float(best.fun), some
 
 
 def _narrowed(

@@ -34,6 +34,9 @@ from .network_training import after_first, check_grid, evaluated, train_best
 LEAST_LOG_STD = -5.0
 """The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
 
+MOST_LOG_STD = 8.0
+"""The widest: far from all rows a network may ask for one whose square is no number."""
+
 
 class NetworkOutput(NamedTuple):
     """What the network says of some rows."""
@@ -78,7 +81,8 @@ def as_mixture(raw: Float[Array, "n o"], components: int, outputs: int) -> Netwo
     """The output of a network as so many components: log weights, means, log scales, and roots off their diagonals."""
     shape, each = (raw.shape[0], components, outputs), components * outputs
     logits, mean, log_std, rest = jnp.split(raw, np.cumsum([components, each, each]), axis=1)
-    std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std.reshape(shape) - LEAST_LOG_STD))
+    log_std = jnp.minimum(log_std.reshape(shape), MOST_LOG_STD)
+    std = jnp.exp(LEAST_LOG_STD + jax.nn.softplus(log_std - LEAST_LOG_STD))
     root = std[..., None] * jnp.eye(outputs, dtype=raw.dtype)
     if rest.shape[1]:
         rows, columns = np.tril_indices(outputs, -1)

@@ -7,6 +7,7 @@ quasi-Newton method needs a tenth of the steps that Adam does. An uncertain A is
 """
 
 from types import ModuleType
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -57,8 +58,7 @@ def collapsed_bound(
 @scope()
 def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int) -> State:
     """The state after at most that many iterations, q(u) at its optimum; its model must have no latents."""
-    padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
-    same: tuple[Trainer, PRNGKeyArray, State, Batch] = on_device((trainer, key, state, padded))
+    same = _same(trainer, key, state, batch)
 
     def loss(numbers: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
         bound, gradient, _ = collapsed_bound(*same, numbers)
@@ -69,6 +69,19 @@ def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, s
     best = minimize(loss, flat(state.model), jac=True, method="L-BFGS-B", options=limits).x
     found = with_numbers(jax.tree.map(np.asarray, state.model), best), collapsed_bound(*same, best)[2]
     return eqx.tree_at(lambda s: (s.model, s.posterior), state, on_device(found))
+
+
+@scope()
+def highest_bound(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> float:
+    """The bound a row with q(u) at its optimum; its model must have no latents."""
+    return float(collapsed_bound(*_same(trainer, key, state, batch), flat(state.model))[0])
+
+
+def _same(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[Trainer, Any, State, Batch]:
+    """What one compiled bound takes, padded so that it serves many numbers of rows."""
+    padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
+    same: tuple[Trainer, PRNGKeyArray, State, Batch] = on_device((trainer, key, state, padded))
+    return same
 
 
 def flat(model: Model, xp: ModuleType = np) -> Float[AnyArray, " p"]:

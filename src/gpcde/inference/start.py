@@ -35,7 +35,7 @@ from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
 from .bound import mean_outputs
-from .collapsed import maximised
+from .collapsed import highest_bound, maximised
 from .components import gaussianised
 from .data import Batch, whole
 from .design import LITTLE_NOISE, TRIALS, Design
@@ -133,6 +133,32 @@ def regression(
         Sparse Gaussian process regression of y on the contexts.
     """
     return _without_latents(key, design, _checked(key, x, y, design, weight, n_data))
+
+
+def regression_bound(
+    key: PRNGKeyArray,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    weight: Float[np.ndarray, " n"],
+    plain: State,
+) -> float:
+    """What regression says of rows: its bound a row.
+
+    Parameters
+    ----------
+    key, x, y, design, weight
+        As for `regression`.
+    plain : State
+        The model without latents, as `regression` makes it of them.
+
+    Returns
+    -------
+    float
+        In nats, in standard units.
+    """
+    rows = _checked(key, x, y, design, weight, None)
+    return highest_bound(_first_trainer(design, rows.n_data), key, plain, rows.some)
 
 
 class _Rows(NamedTuple):
@@ -298,7 +324,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, rows: _Rows) -> State:
         trend=design.make_trend(width),
         jitter=design.make_jitter(),
     )
-    trainer = Trainer.create(n_data, Geometric.create(0.1, 0.01, design.first_steps), 1.0)
+    trainer = _first_trainer(design, n_data)
     state = trainer.init(model)
     if width and design.first == "lbfgs":
         state = maximised(trainer, key, state, some, design.first_steps)
@@ -307,6 +333,11 @@ def _without_latents(key: PRNGKeyArray, design: Design, rows: _Rows) -> State:
     if mixing.period:
         state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)
     return state
+
+
+def _first_trainer(design: Design, n_data: float) -> Trainer:
+    """Of the model without latents."""
+    return Trainer.create(n_data, Geometric.create(0.1, 0.01, design.first_steps), 1.0)
 
 
 def _as_designed(
