@@ -15,13 +15,16 @@ from gpcde.density.conditional import ConditionalDensity, Source
 from gpcde.density.transforms import KINDS, OutputTransform
 
 N, K, D = 5, 3, 3
-ENDS = {"identity": (-np.inf, np.inf), "log": (-1.0, np.inf), "logit": (-1.0, 2.0)}
+ENDS = {kind: (-np.inf, np.inf) for kind in KINDS} | {"log": (-1.0, np.inf), "logit": (-1.0, 2.0)}
+CENTRE, WIDTH = 0.2, 0.6
 FORMS = ["axes", "shared", "own"]
 
 
 def make_transform(kind: str, outputs: int = D) -> OutputTransform:
     low, high = ENDS[kind]
-    return OutputTransform(kind, low, high, np.array([0.3, -0.2, 0.1])[:outputs], np.array([0.5, 0.9, 0.7])[:outputs])
+    bend = (CENTRE, WIDTH) if kind == "asinh" else ()
+    units = np.array([0.3, -0.2, 0.1])[:outputs], np.array([0.5, 0.9, 0.7])[:outputs]
+    return OutputTransform(kind, low, high, *units, *bend)
 
 
 def make_components(form: str, share: bool = False, outputs: int = D, seed: int = 0) -> Components:
@@ -43,7 +46,8 @@ def make(form: str = "axes", kind: str = "identity", share: bool = False, output
 
 def slope(kind: str, u: np.ndarray) -> np.ndarray:
     """dy/du, by the textbook."""
-    return {"identity": np.ones_like(u), "log": np.exp(u), "logit": 3 * np.exp(-u) / (1 + np.exp(-u)) ** 2}[kind]
+    logit = 3 * np.exp(-u) / (1 + np.exp(-u)) ** 2
+    return {"identity": np.ones_like(u), "log": np.exp(u), "logit": logit, "asinh": WIDTH * np.cosh(u)}[kind]
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -278,7 +282,7 @@ def test_several_points_of_each_row(kind: str, outputs: int) -> None:
     assert got.shape == (N, 4)
     for i in range(4):
         np.testing.assert_allclose(got[:, i], density.log_pdf(y[:, i]), rtol=1e-12, atol=1e-12)
-    assert (got[1, 2] == -np.inf) == (kind != "identity")
+    assert (got[1, 2] == -np.inf) == (kind in ("log", "logit"))
 
 
 def test_no_rows_have_no_log_density() -> None:

@@ -13,8 +13,9 @@ from gpcde.density.transforms import OutputTransform
 
 LOG = OutputTransform("log", -1.0, np.inf, np.array([0.3]), np.array([0.8]))
 LOGIT = OutputTransform("logit", 2.0, 5.0, np.array([0.2]), np.array([1.1]))
+ASINH = OutputTransform("asinh", -np.inf, np.inf, np.array([0.2]), np.array([1.1]), 2.0, 0.5)
 PLAIN = OutputTransform("identity", -np.inf, np.inf, np.array([10.0]), np.array([3.0]))
-TRANSFORMS = pytest.mark.parametrize("transform", [PLAIN, LOG, LOGIT], ids=lambda t: t.kind)
+TRANSFORMS = pytest.mark.parametrize("transform", [PLAIN, LOG, LOGIT, ASINH], ids=lambda t: t.kind)
 
 
 def line(
@@ -62,7 +63,7 @@ def test_no_point_of_a_line_is_higher_than_the_mode(transform: OutputTransform, 
 
 
 @pytest.mark.parametrize("form", ["axes", "shared", "own"])
-@pytest.mark.parametrize("transform", [PLAIN, LOG, LOGIT], ids=lambda t: t.kind)
+@pytest.mark.parametrize("transform", [PLAIN, LOG, LOGIT, ASINH], ids=lambda t: t.kind)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_point_of_a_plane_is_higher_than_the_mode(form: str, transform: OutputTransform, seed: int) -> None:
     both = transform._replace(location=np.array([0.1, -0.2]), scale=np.array([0.7, 1.2]))

@@ -8,17 +8,22 @@ from hypothesis import strategies as st
 from gpcde.density.transforms import KINDS, OutputTransform
 
 BOUNDS = {"identity": None, "log": [-2.0, np.inf], "logit": [-2.0, 3.0]}
+FITTED = list(BOUNDS)  # the asinh is fitted by `bent`
+CENTRE, WIDTH = 0.4, 0.7
 LOCATION, SCALE = np.array([0.4, -0.7]), np.array([0.5, 1.7])
 
 
 def make(kind: str) -> OutputTransform:
+    if kind == "asinh":
+        return OutputTransform(kind, -np.inf, np.inf, LOCATION, SCALE, CENTRE, WIDTH)
     low, high = BOUNDS[kind] or (-np.inf, np.inf)
     return OutputTransform(kind, low, high, LOCATION, SCALE)
 
 
 def by_hand(kind: str, z: np.ndarray) -> np.ndarray:
     u = LOCATION + SCALE * z
-    return {"identity": u, "log": -2 + np.exp(u), "logit": -2 + 5 / (1 + np.exp(-u))}[kind]
+    bent = CENTRE + WIDTH * (np.exp(u) - np.exp(-u)) / 2
+    return {"identity": u, "log": -2 + np.exp(u), "logit": -2 + 5 / (1 + np.exp(-u)), "asinh": bent}[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,6 +44,8 @@ def test_slopes_are_derivatives(kind: str) -> None:
     np.testing.assert_allclose(t.log_slope(z), np.log(slope), rtol=1e-8, atol=1e-8)
     second = (t.log_slope(z + step) - t.log_slope(z - step)) / (2 * step)
     np.testing.assert_allclose(t.log_slope_derivative(z), second, rtol=1e-8, atol=1e-9)
+    third = (t.log_slope_derivative(z + step) - t.log_slope_derivative(z - step)) / (2 * step)
+    np.testing.assert_allclose(t.log_slope_bend(z), third, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("z", [-900.0, 900.0])
@@ -61,7 +68,37 @@ def test_infinity_is_an_end_of_the_support(kind: str) -> None:
     np.testing.assert_array_equal(ends, np.repeat(np.array(BOUNDS[kind])[:, None], 2, axis=1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_an_asinh_is_a_line_near_its_centre_and_a_logarithm_far_above() -> None:
+    """So wide that all y are near, its standard units are those of y; so narrow that all are far, of log (y - centre)."""
+    y, units = np.random.default_rng(3).gamma(2.0, size=(40, 1)), OutputTransform.identity(1)
+    weight = np.random.default_rng(4).integers(1, 4, 40).astype(float)
+    plain = OutputTransform.fit(y, weight=weight)
+    wide, narrow = (units.bent(-1.0, width, y, weight) for width in (1e5, 1e-5))
+    np.testing.assert_allclose(wide.to_standard(y), plain.to_standard(y), atol=1e-8)
+    np.testing.assert_allclose(wide.log_slope(plain.to_standard(y)), np.log(plain.scale[0]), atol=1e-8)
+    log = OutputTransform.fit(y, "log", (-1.0, np.inf), weight=weight)
+    np.testing.assert_allclose(narrow.to_standard(y), log.to_standard(y), atol=1e-8)
+
+
+def test_an_asinh_of_standard_units_is_told_in_those_of_y() -> None:
+    y = np.random.default_rng(5).gamma(2.0, size=(40, 1))
+    units = OutputTransform.fit(y)
+    bent = units.bent(-1.2, 0.3, units.to_standard(y), np.ones(40))
+    u = np.arcsinh((units.to_standard(y) + 1.2) / 0.3)
+    np.testing.assert_allclose(bent.to_standard(y), (u - u.mean()) / u.std(), rtol=1e-10)
+    assert not bent.same_as(bent._replace(width=2 * bent.width))
+    assert bent.from_standard(np.array([[1e6]])) == np.inf
+
+
+@pytest.mark.parametrize("change", [{"width": 0.0}, {"centre": np.nan}, {"scale": np.array([1e3])}, {"kind": "identity"}])
+def test_a_bad_asinh_is_refused(change: dict[str, object]) -> None:
+    good = OutputTransform("asinh", -np.inf, np.inf, np.zeros(1), np.ones(1), 0.5, 2.0)
+    good.check_values()
+    with pytest.raises(ValueError, match="OutputTransform"):
+        good._replace(**change).check_values()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", FITTED)
 def test_the_fitted_outputs_are_standardised(kind: str) -> None:
     y = by_hand(kind, np.random.default_rng(0).normal(size=(50, 2)))
     z = OutputTransform.fit(y, kind, BOUNDS[kind]).to_standard(y)
@@ -100,6 +137,7 @@ def test_some_columns(kind: str) -> None:
     ("kind", "bounds", "message"),
     [
         ("sqrt", None, "y_transform must be None, 'log' or 'logit', got 'sqrt'"),
+        ("asinh", None, "y_transform must be None, 'log' or 'logit', got 'asinh'"),
         (None, (0, 1), "y_bounds need a y_transform"),
         ("log", (0, 1, 2), "two numbers"),
         ("log", 0.0, "two numbers"),

@@ -32,7 +32,8 @@ class Stacked(DensityEstimator):
     Parameters
     ----------
     estimators : list of (str, DensityEstimator), default=None
-        The members by name; None: GPCDE, ConditionalKDE and MDN. They share their y_transform.
+        The members by name; None: GPCDE, ConditionalKDE and MDN. They share their y_transform, of
+        which "auto" is none here.
     cv : int, splitter or iterable, default=5
         Folds for the weights: a number of shuffled ones, or a splitter of scikit-learn.
     random_state : int, RandomState or None, default=None
@@ -124,6 +125,8 @@ class Stacked(DensityEstimator):
             member = clone(item[1])
             if "random_state" in member.get_params() and member.get_params()["random_state"] is None:
                 member.set_params(random_state=int(seed.randint(2**31 - 1)))
+            if member.get_params().get("y_transform") == "auto":
+                member.set_params(y_transform=None)
             members.append(member)
         if not members:
             raise ValueError("estimators must name at least one estimator")

@@ -1,0 +1,171 @@
+"""Skewed outputs: when an asinh is asked for, that it is right to, and that all else goes on in its units."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import lognorm, multivariate_normal
+
+import gpcde
+from gpcde import GPCDE, Stacked
+from gpcde.density.transforms import OutputTransform
+from gpcde.estimators import monitor, skewed
+from gpcde.estimators.base import Rows
+from gpcde.inference import regression
+from gpcde.inference.start import regression_bound
+from gpcde.model import make_inputs
+from gpcde.runtime.randomness import key_of
+from small import ALONE, QUICK, assert_same_model
+
+N = 60
+SETTINGS: dict[str, Any] = {**ALONE, "inference": "none"}
+
+
+def law(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y = 3 + 100 exp(x + 0.3 noise); and its log density at each row, by scipy."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.5, 1.5, (n, 1))
+    given = lognorm(0.3, 3.0, 100 * np.exp(X[:, 0]))
+    y = given.rvs(random_state=rng)
+    return X, y, given.logpdf(y)
+
+
+X, Y, _ = law(N)
+
+
+@cache
+def bent() -> GPCDE:
+    return GPCDE(**SETTINGS).fit(X, Y)
+
+
+def test_a_law_of_products_is_learnt_by_an_asinh_nearly_as_well_as_by_its_logarithm() -> None:
+    at, y, truth = law(1000, 1)
+    below = {}
+    for transform in ("auto", None, "log"):
+        bounds = (3.0, np.inf) if transform == "log" else None
+        model = GPCDE(**SETTINGS, y_transform=transform, y_bounds=bounds).fit(X, Y)
+        below[transform] = np.mean(truth - model.predict_density(at).log_pdf(y))
+    assert bent().transform_.kind == "asinh"
+    assert below["auto"] < below["log"] + 0.1
+    assert below["auto"] < below[None] - 0.2
+
+
+def test_a_law_that_falls_is_as_one_that_rises() -> None:
+    """-y has the density of y; only k-means and the centre know left from right."""
+    other = GPCDE(**SETTINGS).fit(X, -Y)
+    assert other.transform_.kind == "asinh"
+    np.testing.assert_allclose(
+        other.predict_density(X).log_pdf(-Y), bent().predict_density(X).log_pdf(Y), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_its_densities_agree_with_themselves() -> None:
+    """∫ p = 1, the cdf's slope is the pdf, the mean is that of the density, and samples follow it."""
+    density = bent().predict_density(X[:3])
+    y = np.linspace(-2000, 6000, 400_001)
+    p = density.pdf_grid(y)
+    np.testing.assert_allclose(np.trapezoid(p, y, axis=1), 1, atol=1e-3)
+    np.testing.assert_allclose(np.trapezoid(p * y, y, axis=1), density.mean(), rtol=2e-2)
+    at = density.quantile(0.3)
+    slope = (density.cdf(at + 1e-3) - density.cdf(at - 1e-3)) / 2e-3
+    np.testing.assert_allclose(slope, density.pdf(at), rtol=1e-5)
+    assert abs((density.sample(20_000, 0) <= at[:, None]).mean() - 0.3) < 0.01
+
+
+@pytest.mark.parametrize("kind", ["normal", "two branches", "noise by x"])
+def test_what_is_not_skewed_is_learnt_as_it_is(kind: str) -> None:
+    """Noise that is not Gaussian, or changes with x alone, is no reason: latents are for that."""
+    rng = np.random.default_rng(2)
+    noise, x = rng.standard_normal(N), X[:, 0]
+    y = {
+        "normal": np.sin(2 * x) + 0.2 * noise,
+        "two branches": rng.choice([-1.0, 1.0], N) * (1 + x**2) + 0.1 * noise,
+        "noise by x": x**2 + np.exp(-1 - x) * noise,
+    }[kind]
+    assert GPCDE(**SETTINGS).fit(X, y).transform_.kind == "identity"
+
+
+@pytest.mark.parametrize("settings", [{"y_transform": None}, {"design": gpcde.Design(inference="none", inducing=8)}])
+def test_it_is_not_asked_where_the_user_has_decided(settings: dict[str, Any]) -> None:
+    model = GPCDE(max_steps=50, companions=False, random_state=0, **settings).fit(X, Y)
+    assert model.transform_.kind == "identity"
+
+
+def test_few_rows_and_several_outputs_are_learnt_as_they_are() -> None:
+    assert GPCDE(**SETTINGS).fit(X[:19], Y[:19]).transform_.kind == "identity"
+    assert GPCDE(**SETTINGS, latent_dim=None).fit(X, np.column_stack([Y, Y])).transform_.kind == "identity"
+
+
+def test_companions_stand_in_the_same_units() -> None:
+    """The regression that was chosen goes on as a companion: its density is that of the model without latents."""
+    model = GPCDE(**QUICK, companions=True).fit(X, Y)
+    assert model.transform_.kind == "asinh"
+    at, y, truth = law(500, 3)
+    assert np.mean(truth - model.predict_density(at).log_pdf(y)) < 0.3
+
+
+def test_the_bound_of_regression_is_its_likelihood_and_knows_its_units() -> None:
+    """As many inducing inputs as rows: log N(z; 0, K + σ²), a row; and an asinh so wide that it is a line is no other."""
+    n = 24
+    z = (Y[:n, None] - Y[:n].mean()) / Y[:n].std()
+    rows, units = Rows(make_inputs(X[:n]), z, np.ones(n)), OutputTransform.identity(1)
+    design = gpcde.Design(inference="none", inducing=n, first="lbfgs", jitter=1e-10)
+
+    def bound(some: Rows) -> float:
+        state = regression(key_of(0), some.x, some.z, design, some.weight)
+        kernel, noise = state.model.kernel, state.model.likelihood
+        distance = (X[:n] - X[:n].T) / np.exp(kernel.log_lengthscales)
+        k = np.exp(kernel.log_variance - 0.5 * distance**2) + np.exp(noise.log_noise_variance) * np.eye(n)
+        value = regression_bound(key_of(0), some.x, some.z, design, some.weight, state)
+        assert value == pytest.approx(multivariate_normal.logpdf(some.z[:, 0], cov=k) / n, abs=1e-5)
+        return value
+
+    wide = units.bent(0.0, 1e6, z, np.ones(n))
+    assert bound(rows.in_units(units, wide)) - np.log(wide.scale[0] * 1e6) == pytest.approx(bound(rows), abs=1e-4)
+
+
+def test_a_file_and_a_checkpoint_keep_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a fit that was cut off goes on from is in the units it had chosen, and it does not choose again."""
+    bent().save(tmp_path / "model")
+    again = gpcde.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_density(X).log_pdf(Y), bent().predict_density(X).log_pdf(Y))
+
+    monkeypatch.setattr(monitor, "CHECKPOINT_SECONDS", -1.0)
+    settings = {**ALONE, "inference": "free-form", "max_steps": 150}
+    whole = GPCDE(**settings).fit(X, Y)
+    settings["checkpoint"] = tmp_path / "checkpoint"
+
+    def crash(model: GPCDE, record: Any) -> None:
+        if record.step == 100:
+            raise KeyboardInterrupt
+
+    with pytest.warns(gpcde.FitWarning), pytest.raises(KeyboardInterrupt):
+        GPCDE(**settings, callbacks=[crash]).fit(X, Y)
+    monkeypatch.setattr(skewed, "WIDTHS", ())
+    resumed = GPCDE(**settings).fit(X, Y)
+    assert resumed.transform_.same_as(whole.transform_)
+    assert_same_model(resumed, whole)
+
+
+def test_a_stack_has_all_members_in_the_units_of_y() -> None:
+    stack = Stacked([("one", GPCDE(**SETTINGS)), ("line", gpcde.LinearGaussian())], cv=2).fit(X, Y)
+    assert stack.transform_.kind == "identity"
+    assert np.isfinite(stack.score(X, Y))
+
+
+def test_what_a_weight_counts_counts_here_too() -> None:
+    """A row of weight 2 is that row twice, and one of none is not there."""
+    weight = np.where(np.arange(N) % 3 == 0, 0.0, np.where(np.arange(N) % 3 == 1, 2.0, 1.0))
+    weighed = GPCDE(**SETTINGS).fit(X, Y, weight).transform_
+    rows = np.repeat(np.arange(N), weight.astype(int))
+    repeated = GPCDE(**SETTINGS).fit(X[rows], Y[rows]).transform_
+    assert weighed.kind == repeated.kind == "asinh"
+    for name in ("location", "scale", "centre", "width"):
+        np.testing.assert_allclose(getattr(weighed, name), getattr(repeated, name), rtol=1e-9)
+
+
+def test_of_several_densities_all_are_in_its_units() -> None:
+    draws = bent().sample_densities(X[:2], 3, random_state=0)
+    assert all(np.isfinite(one.log_pdf(Y[:2])).all() for one in draws)
