@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
+from scipy.integrate import quad, simpson
 from scipy.special import logsumexp
 from scipy.stats import kstest, lognorm, multivariate_normal, norm
 
@@ -15,7 +15,7 @@ from gpcde.density.conditional import ConditionalDensity, Source
 from gpcde.density.transforms import KINDS, OutputTransform
 
 N, K, D = 5, 3, 3
-ENDS = {kind: (-np.inf, np.inf) for kind in KINDS} | {"log": (-1.0, np.inf), "logit": (-1.0, 2.0)}
+ENDS = dict.fromkeys(KINDS, (-np.inf, np.inf)) | {"log": (-1.0, np.inf), "logit": (-1.0, 2.0)}
 CENTRE, WIDTH = 0.2, 0.6
 FORMS = ["axes", "shared", "own"]
 
@@ -371,3 +371,16 @@ def test_many_components_have_the_same_crps(monkeypatch: pytest.MonkeyPatch) -> 
     exact = density.crps(y)
     monkeypatch.setattr(conditional, "MANY_COMPONENTS", 0)
     np.testing.assert_allclose(density.crps(y), exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_square_of_a_density_is_integrated_in_the_units_of_y(kind: str) -> None:
+    """Against the integral by Simpson's rule; of several transformed outputs it is not known."""
+    density = make("axes", kind, outputs=1)
+    y = make_transform(kind, 1).from_standard(np.linspace(-12, 12, 200_001)[:, None])[:, 0]
+    inside = np.diff(y, append=np.inf) > 0
+    expected = simpson(density.pdf_grid(y[inside]) ** 2, x=y[inside], axis=1)
+    np.testing.assert_allclose(density.integrated_square(), expected, rtol=1e-6)
+    if kind != "identity":
+        with pytest.raises(ValueError, match="several outputs is known where y is not transformed"):
+            make("axes", kind).integrated_square()

@@ -1,4 +1,4 @@
-"""Skewed outputs: when an asinh is asked for, that it is right to, and that all else goes on in its units."""
+"""Skewed columns: when an asinh is asked for, that it is right to, and that all else goes on in its units."""
 
 from functools import cache
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import lognorm, multivariate_normal
+from scipy.stats import lognorm, multivariate_normal, skew
 
 import gpcde
 from gpcde import GPCDE, Stacked
@@ -107,7 +107,7 @@ def test_companions_stand_in_the_same_units() -> None:
 
 
 def test_the_bound_of_regression_is_its_likelihood_and_knows_its_units() -> None:
-    """As many inducing inputs as rows: log N(z; 0, K + σ²), a row; and an asinh so wide that it is a line is no other."""
+    """As many inducing inputs as rows: log N(z; 0, K + σ²), a row; an asinh so wide that it is a line is no other."""
     n = 24
     z = (Y[:n, None] - Y[:n].mean()) / Y[:n].std()
     rows, units = Rows(make_inputs(X[:n]), z, np.ones(n)), OutputTransform.identity(1)
@@ -126,6 +126,60 @@ def test_the_bound_of_regression_is_its_likelihood_and_knows_its_units() -> None
     assert bound(rows.in_units(units, wide)) - np.log(wide.scale[0] * 1e6) == pytest.approx(bound(rows), abs=1e-4)
 
 
+def scattered(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A wave of log x, x from 0.02 to 50 and mostly small, beside an input that is even; the greatest are rare."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.uniform(-1, 1, n), np.exp(1.3 * rng.standard_normal(n))])
+    return x, np.sin(1.5 * np.log(x[:, 1])) + 0.5 * x[:, 0] + 0.1 * rng.standard_normal(n)
+
+
+def test_a_skewed_input_is_bent_where_that_says_more_of_y() -> None:
+    X, y = scattered(N)
+    at, truth = scattered(1000, 1)
+    bent, plain = (GPCDE(**SETTINGS, x_transform=how).fit(X, y) for how in ("auto", None))
+    assert plain.features_.bends is None
+    bends = bent.features_.bends
+    assert bends is not None
+    np.testing.assert_array_equal(bends.place, [1])
+    z = bent._apply_tables(X).dense
+    np.testing.assert_allclose([z.mean(0), z.std(0)], [[0, 0], [1, 1]], atol=1e-12)
+    assert abs(skew(z[:, 1])) < 1e-6 < 1 < skew(X[:, 1])
+    assert bent.score(at, truth) > plain.score(at, truth) + 0.2
+    straight = GPCDE(**SETTINGS).fit(X, X[:, 1] + 0.1 * truth[:N])
+    assert straight.features_.bends is None  # y is a line in x as it is
+
+
+def test_bends_go_into_files_and_mirror_their_columns(tmp_path: Path) -> None:
+    """The column's negative is bent the same; a file keeps it; a constant column before it changes nothing."""
+    X, y = scattered(N)
+    model = GPCDE(**SETTINGS).fit(X, y)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(gpcde.load(tmp_path / "model").predict(X), model.predict(X))
+    other = GPCDE(**SETTINGS).fit(X * [1, -1], y)
+    mirrored = model._apply_tables(X).dense * [1, -1]
+    np.testing.assert_allclose(other._apply_tables(X * [1, -1]).dense, mirrored, atol=1e-6)
+    beside = np.column_stack([np.ones(N), X])
+    np.testing.assert_allclose(GPCDE(**SETTINGS).fit(beside, y).predict(beside), model.predict(X), rtol=1e-9)
+    assert GPCDE(**SETTINGS, x_transform=None).fit(X, y).features_.bends is None
+    assert gpcde.GP(max_steps=50, random_state=0).fit(X, y).features_.bends is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"width": np.zeros(1)}, {"scale": np.full(1, np.nan)}, {"place": np.array([7])}, {"centre": np.zeros(2)}]
+)
+def test_bad_bends_are_refused(change: dict[str, np.ndarray]) -> None:
+    good = GPCDE(**SETTINGS).fit(*scattered(N)).features_
+    good.check_values()
+    assert good.bends is not None
+    with pytest.raises(ValueError, match=r"bends|Bends"):
+        good._replace(bends=good.bends._replace(**change)).check_values()
+
+
+def test_another_word_for_how_to_bend_is_refused() -> None:
+    with pytest.raises(ValueError, match="x_transform must be 'auto' or None, got 'log'"):
+        GPCDE(x_transform="log").fit(X, Y)
+
+
 def test_a_file_and_a_checkpoint_keep_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a fit that was cut off goes on from is in the units it had chosen, and it does not choose again."""
     bent().save(tmp_path / "model")
@@ -133,8 +187,9 @@ def test_a_file_and_a_checkpoint_keep_the_units(tmp_path: Path, monkeypatch: pyt
     np.testing.assert_array_equal(again.predict_density(X).log_pdf(Y), bent().predict_density(X).log_pdf(Y))
 
     monkeypatch.setattr(monitor, "CHECKPOINT_SECONDS", -1.0)
+    Z = np.column_stack([X, scattered(N)[0][:, 1]])
     settings = {**ALONE, "inference": "free-form", "max_steps": 150}
-    whole = GPCDE(**settings).fit(X, Y)
+    whole = GPCDE(**settings).fit(Z, Y)
     settings["checkpoint"] = tmp_path / "checkpoint"
 
     def crash(model: GPCDE, record: Any) -> None:
@@ -142,9 +197,9 @@ def test_a_file_and_a_checkpoint_keep_the_units(tmp_path: Path, monkeypatch: pyt
             raise KeyboardInterrupt
 
     with pytest.warns(gpcde.FitWarning), pytest.raises(KeyboardInterrupt):
-        GPCDE(**settings, callbacks=[crash]).fit(X, Y)
+        GPCDE(**settings, callbacks=[crash]).fit(Z, Y)
     monkeypatch.setattr(skewed, "WIDTHS", ())
-    resumed = GPCDE(**settings).fit(X, Y)
+    resumed = GPCDE(**settings).fit(Z, Y)
     assert resumed.transform_.same_as(whole.transform_)
     assert_same_model(resumed, whole)
 

@@ -69,7 +69,7 @@ def test_infinity_is_an_end_of_the_support(kind: str) -> None:
 
 
 def test_an_asinh_is_a_line_near_its_centre_and_a_logarithm_far_above() -> None:
-    """So wide that all y are near, its standard units are those of y; so narrow that all are far, of log (y - centre)."""
+    """So wide that all y are near, its units are those of y; so narrow that all are far, those of log (y - centre)."""
     y, units = np.random.default_rng(3).gamma(2.0, size=(40, 1)), OutputTransform.identity(1)
     weight = np.random.default_rng(4).integers(1, 4, 40).astype(float)
     plain = OutputTransform.fit(y, weight=weight)
@@ -90,7 +90,9 @@ def test_an_asinh_of_standard_units_is_told_in_those_of_y() -> None:
     assert bent.from_standard(np.array([[1e6]])) == np.inf
 
 
-@pytest.mark.parametrize("change", [{"width": 0.0}, {"centre": np.nan}, {"scale": np.array([1e3])}, {"kind": "identity"}])
+@pytest.mark.parametrize(
+    "change", [{"width": 0.0}, {"centre": np.nan}, {"scale": np.array([1e3])}, {"kind": "identity"}]
+)
 def test_a_bad_asinh_is_refused(change: dict[str, object]) -> None:
     good = OutputTransform("asinh", -np.inf, np.inf, np.zeros(1), np.ones(1), 0.5, 2.0)
     good.check_values()

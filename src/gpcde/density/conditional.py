@@ -479,19 +479,23 @@ class ConditionalDensity:
     # scores
 
     def integrated_square(self) -> Float[np.ndarray, " n"]:
-        """∫ p(y|x_n)² dy, joint over the outputs; in closed form, where y is not transformed.
+        """∫ p(y|x_n)² dy, joint over the outputs; in closed form where y is not transformed, else of one output.
 
         Returns
         -------
         array of shape (n,)
             In units of one over y's.
         """
-        if not self._transform.affine:
-            raise ValueError("∫ p² dy has a closed form where y is not transformed; with y_transform it has none")
-        out = np.empty(len(self))
+        t, out = self._transform, np.empty(len(self))
+        if not t.affine:
+            if self.n_outputs > 1:
+                raise ValueError("∫ p² dy of several outputs is known where y is not transformed, not with y_transform")
+            for rows, c in self._blocks(2 * 8 * len(_EDGES)):
+                out[rows] = _numerical_square(Univariate.of(c, 0), t)
+            return out
         for rows, c in self._blocks(self._n_components() * self.n_outputs):
             out[rows] = c.integrated_square()
-        return out / np.prod(self._transform.scale)
+        return out / np.prod(t.scale)
 
     def crps(self, y: Numbers) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n D"]:
         """The continuous ranked probability score of each output: lower is better, 0 for a point mass at y.
@@ -600,14 +604,23 @@ def _numerical_crps(one: Univariate, t: OutputTransform, y: Float[np.ndarray, " 
     edges = one.quantile(np.broadcast_to(_EDGES, (len(y), len(_EDGES))), enough=1e-7)
     z = np.clip(t.to_standard(y[:, None]), edges[:, :1], edges[:, -1:])
     least, most = t.from_standard(edges[:, [0, -1], None])[..., 0].T
-    edges = np.sort(np.concatenate([edges, z], axis=1), axis=1)
+    at, weights = _panels(np.sort(np.concatenate([edges, z], axis=1), axis=1))
+    density = one.cdf(at, upper=at >= z) ** 2 * np.exp(t.log_slope(at[..., None])[..., 0])
+    return (density * weights).sum(1) + np.maximum(least - y, 0) + np.maximum(y - most, 0)
+
+
+def _numerical_square(one: Univariate, t: OutputTransform) -> Float[np.ndarray, " n"]:
+    """∫ q(z)² dz/dy dz over panels between quantiles, q the density of z, with 8 Gauss–Legendre nodes each."""
+    at, weights = _panels(one.quantile(np.broadcast_to(_EDGES, (one.mean.shape[0], len(_EDGES))), enough=1e-7))
+    return (one.pdf(at) ** 2 * np.exp(-t.log_slope(at[..., None])[..., 0]) * weights).sum(1)
+
+
+def _panels(edges: Float[np.ndarray, "n e"]) -> tuple[Float[np.ndarray, "n g"], Float[np.ndarray, "n g"]]:
+    """Gauss–Legendre nodes and weights, eight for each panel between edges that rise."""
     nodes, weights = leggauss(8)
     half = 0.5 * np.diff(edges, axis=1)[..., None]
-    at = (edges[:, :-1, None] + half * (nodes + 1)).reshape(len(y), -1)
-    after = at >= z
-    density = one.cdf(at, upper=after) ** 2 * np.exp(t.log_slope(at[..., None])[..., 0])
-    inside = (density.reshape(len(y), -1, 8) * half * weights).sum((1, 2))
-    return inside + np.maximum(least - y, 0) + np.maximum(y - most, 0)
+    at = edges[:, :-1, None] + half * (nodes + 1)
+    return at.reshape(len(edges), -1), (half * weights).reshape(len(edges), -1)
 
 
 def check_size(size: int) -> None:

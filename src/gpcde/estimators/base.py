@@ -24,6 +24,7 @@ from ..runtime.disk import AnyPath
 from .doubtful import SOME, isolated, left_out, warn_of_atoms, warn_of_isolated
 from .parquet import ParquetRows
 from .tables import (
+    Bends,
     Columns,
     Table,
     check_finite,
@@ -101,7 +102,11 @@ class Rows(NamedTuple):
 
     def in_units(self, old: OutputTransform, new: OutputTransform) -> "Rows":
         """The same rows, their outputs in other units."""
-        return self._replace(z=new.to_standard(old.from_standard(self.z)))
+        return self if new.same_as(old) else self._replace(z=new.to_standard(old.from_standard(self.z)))
+
+    def bent(self, bends: Bends | None) -> "Rows":
+        """The same rows, some of their inputs by an asinh."""
+        return self if bends is None else self._replace(x=self.x._replace(dense=bends.apply(np.asarray(self.x.dense))))
 
     @property
     def sample(self) -> "Rows":

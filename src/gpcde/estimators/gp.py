@@ -54,6 +54,7 @@ class GP(GPCDE):
     """
 
     inference = "none"
+    x_transform = None
 
     def __init__(
         self,
@@ -152,6 +153,8 @@ class GPLVM(GPCDE):
         self.tol = tol
         self.random_state = random_state
         self.verbose = verbose
+
+    x_transform = None
 
     def _used(self, inputs: Inputs) -> Inputs:
         return make_inputs(rows=inputs.n_rows)

@@ -21,7 +21,6 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
-from ..density.transforms import OutputTransform
 from ..inference.design import Design
 from ..inference.schedule import Geometric
 from ..inference.start import regression, regression_bound, start
@@ -46,7 +45,7 @@ from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
 from .plan import Plan, choose
-from .skewed import bent_units
+from .skewed import bent_inputs, bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
 
 try:  # scikit-learn 1.9 and later
@@ -61,8 +60,8 @@ except ImportError:  # before, there is nothing to support
 
 
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
-"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for; with
-fewer than the least y is learnt as it is."""
+"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for. With
+fewer rows columns are learnt as they are."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -95,6 +94,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         regression, linear regression, a kernel estimate by the nearest rows and, from 150 rows on, an ensemble of
         mixture networks; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to 100,000
         rows in memory and up to four outputs.
+    x_transform : {"auto"} or None, default="auto"
+        "auto": columns of X that are skewed are learnt by an asinh where the rows are likelier so (no design, rows in
+        memory); None: as they are.
     y_transform : {"auto", "log", "logit"} or None, default="auto"
         "log" for y above a bound, "logit" for y between two; None: y is learnt as it is. "auto": as it is, or by an
         asinh, which is nearly a logarithm, where y is skewed and the rows are likelier so (one output, no design, rows
@@ -194,6 +196,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         output_dim: int | None = None,
         design: Design | None = None,
         companions: bool | str = "auto",
+        x_transform: str | None = "auto",
         y_transform: str | None = "auto",
         y_bounds: tuple[float, float] | None = None,
         max_steps: int | None = None,
@@ -219,6 +222,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         self.output_dim = output_dim
         self.design = design
         self.companions = companions
+        self.x_transform = x_transform
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.max_steps = max_steps
@@ -295,7 +299,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             if "n_steps_" in saved:  # it was finished
                 return self
             if isinstance(data, Rows):
-                data = data.in_units(units, self.transform_)
+                data = data.bent(self.features_.bends).in_units(units, self.transform_)
         else:
             self.digest_, self.seed_ = digest, seed
         known, held = self._split(data)
@@ -312,13 +316,12 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.weighed_ = not parts
             some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
             plain = self._regression(some, plan, total)
-            if isinstance(known, Rows) and self._may_bend(known):
-                found = self._bent(some, plan, plain)
-                if found is not None:
-                    self.transform_, plain = found
-                    known, held, some, *parts = (
-                        one.in_units(units, self.transform_) for one in (known, held, some, *parts)
-                    )
+            if isinstance(known, Rows):
+                plain = self._bend(some, plan, plain)
+                rows = (known, held, some, *parts)
+                known, held, some, *parts = (
+                    one.bent(self.features_.bends).in_units(units, self.transform_) for one in rows
+                )
             plan = plan.settled(known_noise(plain.model.likelihood))
             self.state_ = on_host(self._start(some, plan, plain, total))
         done = 0 if saved is None else int(self.state_.step)
@@ -386,6 +389,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     def _plan(self, data: Rows | StreamedRows) -> Plan:
         self._check_validation()
         self._check_positive_integers("patience")
+        if self.x_transform not in ("auto", None):
+            raise ValueError(f"x_transform must be 'auto' or None, got {self.x_transform!r}")
         check_number("tol", self.tol, 0, closed=True)
         self._check_memory(data)
         settings, some = {name: getattr(self, name) for name in PARAMETERS}, data.sample
@@ -450,22 +455,28 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         """The model without latents, of rows that stand for that many."""
         return regression(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
 
-    def _may_bend(self, rows: Rows) -> bool:
-        """Whether rows may choose an asinh of y: where the model is left open, and there are enough to tell."""
+    def _bend(self, rows: Rows, plan: Plan, plain: State) -> State:
+        """Take up an asinh of skewed columns, where these rows ask for it; the regression then."""
         inputs = rows.x.dense.shape[1] + rows.x.codes.shape[1]
-        left_open = self.y_transform == "auto" and self.design is None and self.devices is None
-        return left_open and self.n_outputs_ == 1 and rows.n_rows >= LEAST_ROWS and inputs > 0
+        if self.design is not None or self.devices is not None or rows.n_rows < LEAST_ROWS or not inputs:
+            return plain
 
-    def _bent(self, rows: Rows, plan: Plan, plain: State) -> tuple[OutputTransform, State] | None:
-        """The units of an asinh of y, with the regression there, if these rows ask for it."""
+        def learnt(some: Rows) -> State:
+            return self._regression(some, plan, some.total)
 
         def bound(some: Rows, state: State) -> float:
             return regression_bound(key_of(self.seed_), some.x, some.z, plan.design, some.weight, state)
 
-        levels = self.features_.levels if rows.x.codes.shape[1] else ()
-        return bent_units(
-            rows, self.transform_, levels, self.seed_, plain, lambda some: self._regression(some, plan, some.total), bound
-        )
+        bends = bent_inputs(rows, plain, learnt, bound) if self.x_transform == "auto" else None
+        if bends is not None:
+            self.features_, plain = self.features_._replace(bends=bends[0]), bends[1]
+        if self.y_transform == "auto" and self.n_outputs_ == 1:
+            levels = self.features_.levels if rows.x.codes.shape[1] else ()
+            rows = rows.bent(self.features_.bends)
+            units = bent_units(rows, self.transform_, levels, self.seed_, plain, learnt, bound)
+            if units is not None:
+                self.transform_, plain = units
+        return plain
 
     def _start(self, rows: Rows, plan: Plan, plain: State | None, total: float) -> State:
         """Where training begins, from the model without latents, which is made where it is not given."""

@@ -1,4 +1,4 @@
-"""An output that is skewed: u = asinh((y - c) / s) is learnt in place of y, where the rows ask for it.
+"""Columns that are skewed: u = asinh((y - c) / s) in place of y, and of columns of X, where the rows ask for it.
 
     log p(y) = log p(u) - log(s cosh u)        u = log(2 (y - c) / s) far above c, (y - c) / s near it
 
@@ -6,6 +6,10 @@ In u, noise that grows with y has one size, and effects that multiply add up, so
 end to u beyond which y cannot lie. c is the least, the median or the greatest of y. That noise is not Gaussian is no
 reason to bend y: latents are for that. So u is asked for only where regression of u is likelier than that of y by its
 evidence, and than what the nearest rows, each left out in turn, say of y as it is.
+
+A column of X that is skewed has most rows at one end, where a function of one lengthscale is too stiff, or at the
+other too loose. c is its least or greatest value, and s takes the skewness away; all such columns are bent, or none, as
+the evidence of regression has it.
 """
 
 from collections.abc import Callable
@@ -21,12 +25,63 @@ from ..prediction.predictor import Predictor
 from .base import Rows
 from .kde import likeliest
 from .neighbours import ENOUGH
+from .tables import Bends
 
 WIDTHS = (1.0, 0.3, 0.1, 0.03)
 """The widths s that are tried, in standard deviations of y."""
 
 PROMISING, GAIN = 0.1, 0.03
 """Nats a row that u must gain by the errors of regression of y, for it to be tried at all; and, tried, in truth."""
+
+SKEWED, DISTINCT = 1.0, 10
+"""The skewness from which on a column of X may be bent, and how many distinct values it must have more than."""
+
+NARROWEST, WIDEST, HALVINGS = 0.01, 30.0, 40
+"""Between which widths, in standard deviations, one is looked for that takes a column's skewness away."""
+
+
+def bent_inputs(
+    rows: Rows, plain: State, regression: Callable[[Rows], State], evidence: Callable[[Rows, State], float]
+) -> tuple[Bends, State] | None:
+    """How columns of X are bent, and regression then, where the rows ask for it; else None.
+
+    Parameters
+    ----------
+    rows : Rows
+        In standard units.
+    plain, regression, evidence
+        As for `bent_units`.
+    """
+    some = rows.take(np.flatnonzero(rows.weight > 0)[:SOME])
+    found = [(j, *_straight(z, some.weight)) for j, z in enumerate(some.x.dense.T) if _is_skewed(z, some.weight)]
+    if not found:
+        return None
+    place, centre, width = (np.array(a) for a in zip(*found, strict=True))
+    bends = Bends.of(place, centre, width, np.asarray(rows.x.dense), rows.weight)
+    there = rows.bent(bends)
+    state = regression(there)
+    return (bends, state) if evidence(there, state) > evidence(rows, plain) + GAIN else None
+
+
+def _skewness(z: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> float:
+    """The third moment in standard deviations."""
+    apart = z - np.average(z, weights=weight)
+    return float(np.average(apart**3, weights=weight) / np.average(apart**2, weights=weight) ** 1.5)
+
+
+def _is_skewed(z: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> bool:
+    return len(np.unique(z)) > DISTINCT and abs(_skewness(z, weight)) > SKEWED
+
+
+def _straight(z: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """The centre and width of the asinh of a column that is not skewed, or as little as it can be."""
+    right = _skewness(z, weight) > 0
+    centre, low, high = float(z.min() if right else z.max()), np.log(NARROWEST), np.log(WIDEST)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        left = _skewness(np.arcsinh((z - centre) / np.exp(middle)), weight)
+        low, high = (low, middle) if (left > 0) == right else (middle, high)
+    return centre, float(np.exp(high))
 
 
 def bent_units(
@@ -91,7 +146,7 @@ def _promising(rows: Rows, plain: State) -> tuple[float, float]:
 
 
 def _left_out_errors(rows: Rows, plain: State) -> Float[np.ndarray, " n"]:
-    """What regression is wrong by about each row, if it had not seen it: (z - μ) / (1 - v / σ²), v the variance of f."""
+    """What regression is wrong by about each row, had it not seen it: (z - μ) / (1 - v / σ²), v the variance of f."""
     told = Predictor.create(plain.model, plain.posterior).components(rows.x)
     noise = known_noise(plain.model.likelihood)
     leverage = np.clip(np.broadcast_to(told.variance, told.mean.shape)[:, 0, 0] / noise - 1, 0, 0.95)

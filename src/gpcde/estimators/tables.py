@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..density.transforms import Moments, standard_units
 from ..model.inputs import Inputs, make_inputs
-from ..runtime.files import check_numbers, check_positive, register
+from ..runtime.files import check_fields, check_numbers, check_positive, register
 
 Levels = tuple[str | int | float | bool, ...]
 
@@ -33,8 +33,44 @@ class Category(NamedTuple):
 
 
 @register
+class Bends(NamedTuple):
+    """Some numbers, in standard units, by an asinh: (asinh((z - centre) / width) - location) / scale."""
+
+    place: Int[np.ndarray, " b"]
+    centre: Float[np.ndarray, " b"]
+    width: Float[np.ndarray, " b"]
+    location: Float[np.ndarray, " b"]
+    scale: Float[np.ndarray, " b"]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "width", "scale", least=1e-6)
+        if len({len(a) for a in self}) > 1 or self.place.min(initial=0) < 0 or (np.diff(self.place) <= 0).any():
+            raise ValueError("the bends of X are in disorder")
+
+    @classmethod
+    def of(
+        cls,
+        place: Int[np.ndarray, " b"],
+        centre: Float[np.ndarray, " b"],
+        width: Float[np.ndarray, " b"],
+        z: Float[np.ndarray, "n d"],
+        weight: Float[np.ndarray, " n"],
+    ) -> "Bends":
+        """With the location and scale that these rows have."""
+        return cls(place, centre, width, *standard_units(np.arcsinh((z[:, place] - centre) / width), weight))
+
+    def apply(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """The same numbers, some of them bent, in standard units."""
+        out = z.copy()
+        out[:, self.place] = (np.arcsinh((z[:, self.place] - self.centre) / self.width) - self.location) / self.scale
+        return out
+
+
+@register
 class Columns(NamedTuple):
-    """What was learnt of the columns of X."""
+    """What was learnt of the columns of X; `bends` are of the numbers that are not constant."""
 
     names: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -43,6 +79,7 @@ class Columns(NamedTuple):
     categories: tuple[Category, ...]
     constant: tuple[int, ...] = ()
     limit: Float[np.ndarray, " d"] | None = None
+    bends: Bends | None = None
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
@@ -50,6 +87,10 @@ class Columns(NamedTuple):
         check_positive(self, "scale")
         if self.limit is not None:
             check_positive(self, "limit")
+        if self.bends is not None:
+            self.bends.check_values()
+            if self.bends.place.max(initial=-1) >= len(self._used()):
+                raise ValueError("the bends of X are of columns that there are not")
         places = [*self.numbers, *(category.place for category in self.categories)]
         if sorted(places) != list(range(len(self.names))) or len(self.location) != len(self.numbers):
             raise ValueError("the columns of X are not each a number or a category")
@@ -161,7 +202,7 @@ class Columns(NamedTuple):
                 f"column {self.names[place]} of X is {dense[row, used[column]]:g} in row {row}, too large for its unit "
                 f"in training, {self.scale[used[column]]:g}: drop the row, or scale the column down"
             )
-        return z
+        return z if self.bends is None else self.bends.apply(z)
 
 
 class Table(NamedTuple):

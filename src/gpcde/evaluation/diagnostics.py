@@ -211,7 +211,7 @@ def cde_loss(density: ConditionalDensity, y: Numbers) -> Float[np.ndarray, " n"]
     Parameters
     ----------
     density : ConditionalDensity
-        Of n rows; without y_transform.
+        Of n rows; of several outputs, without y_transform.
     y : array of shape (n,) or (n, D)
         What was observed.
 
