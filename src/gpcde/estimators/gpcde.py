@@ -60,8 +60,8 @@ except ImportError:  # before, there is nothing to support
 
 
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
-"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for. With
-fewer rows columns are learnt as they are."""
+"""The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for.
+With fewer rows columns are learnt as they are."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
