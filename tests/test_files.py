@@ -29,7 +29,7 @@ from gpcde.estimators.kde import Bandwidths
 from gpcde.estimators.linear import Line
 from gpcde.estimators.mdn import MixtureNetwork
 from gpcde.estimators.neighbours import Neighbours
-from gpcde.estimators.tables import Category, Columns
+from gpcde.estimators.tables import Bends, Category, Columns
 from gpcde.inference.posterior import Shared, Statistics
 from gpcde.inference.training import Local, State, Trainer
 from gpcde.model.input_maps import Bend, Concatenate, Features, Ignore, Project, Warp
@@ -143,6 +143,7 @@ MAKE: dict[str, Callable[[], Any]] = {
     "Statistics": lambda: Statistics(square(3), numbers(3, 1)),
     "Shared": lambda: Shared(numbers(3, 1), numbers(3, 3)),
     "Category": lambda: Category(3, ("a", 1, 2.5, True)),
+    "Bends": lambda: Bends(np.arange(2), *np.ones((4, 2))),
     "Columns": lambda: Columns(("a", "b"), (1,), np.ones(1), np.full(1, 2.0), (Category(0, ("u", "v")),)),
     "Local": lambda: Local(numbers(2, 1), numbers(2, 1), numbers(2, 1) ** 2, jnp.arange(2)),
     "State": make_state,

@@ -9,7 +9,7 @@ evidence, and than what the nearest rows, each left out in turn, say of y as it 
 
 A column of X that is skewed has most rows at one end, where a function of one lengthscale is too stiff, or at the
 other too loose. c is its least or greatest value, and s takes the skewness away; all such columns are bent, or none, as
-the evidence of regression has it.
+the evidence of regression has it, less what as many numbers cost by Schwarz's criterion.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,8 @@ def bent_inputs(
     bends = Bends.of(place, centre, width, np.asarray(rows.x.dense), rows.weight)
     there = rows.bent(bends)
     state = regression(there)
-    return (bends, state) if evidence(there, state) > evidence(rows, plain) + GAIN else None
+    price = 0.5 * len(found) * np.log(some.total) / some.total  # as Schwarz's criterion has it
+    return (bends, state) if evidence(there, state) > evidence(rows, plain) + max(GAIN, price) else None
 
 
 def _skewness(z: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> float:
