@@ -36,7 +36,7 @@ TUNE = [
     *("autos", "boston", "concrete", "concreteslump", "energy", "engel", "gas", "geyser", "kin8nm", "lane2", "mcycle"),
     *("naval", "power", "protein", "pumadyn32nm", "taxi", "winered", "winewhite", "yacht"),
     *("additive20", "blocks", "clusters", "crossing", "demo", "funnel", "linear"),
-    *("nearly", "rates", "ring", "sparse30", "threebranches", "tides"),
+    *("nearly", "rates", "ring", "sparse30", "threebranches", "tides", "wages"),
 ]
 REPORT = [
     *("bike", "breastcancer", "elevators", "faithful", "keggdirected", "machine", "servo", "tamielectric"),
