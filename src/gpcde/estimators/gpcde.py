@@ -45,6 +45,7 @@ from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
 from .plan import Plan, choose
+from .second_start import by_neighbours, misses
 from .skewed import bent_inputs, bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
 
@@ -452,8 +453,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         return rows.parts(self.seed_) if wanted and inputs.dense.shape[1] + inputs.codes.shape[1] else []
 
     def _regression(self, rows: Rows, plan: Plan, total: float) -> State:
-        """The model without latents, of rows that stand for that many."""
-        return regression(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total)
+        """The model without latents, of rows that stand for that many; the better of two starts, where it needs two."""
+        asked = key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total
+        plain = regression(*asked)
+        if self.design is not None or plan.design.projects or not misses(plain, rows):
+            return plain
+        other = regression(*asked, lengthscales=by_neighbours(rows, self.seed_))
+        return max(plain, other, key=lambda state: regression_bound(*asked, state))
 
     def _bend(self, rows: Rows, plan: Plan, plain: State) -> State:
         """Take up an asinh of skewed columns, where these rows ask for it; the regression then."""
@@ -465,7 +471,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             return self._regression(some, plan, some.total)
 
         def bound(some: Rows, state: State) -> float:
-            return regression_bound(key_of(self.seed_), some.x, some.z, plan.design, some.weight, state)
+            return regression_bound(key_of(self.seed_), some.x, some.z, plan.design, some.weight, some.total, state)
 
         bends = bent_inputs(rows, plain, learnt, bound) if self.x_transform == "auto" else None
         if bends is not None:

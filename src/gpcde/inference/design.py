@@ -265,11 +265,11 @@ class Design:
             return GaussianMixing.create(self.mixing)
         return PointMixing.create(self.mixing, learn=self.mixing_posterior == "map")
 
-    def make_kernel(self, width: int) -> Kernel:
-        """The kernel of the context, of `width` columns, before there are latents."""
-        if isinstance(self.kernel, str):
-            return KERNELS[self.kernel].create(width, np.sqrt(max(width, 1)), believed=self.beliefs)
-        return RBF.create(width, np.sqrt(max(width, 1)))
+    def make_kernel(self, width: int, lengthscales: Float[np.ndarray, " width"] | None = None) -> Kernel:
+        """The kernel of the context, of `width` columns, before there are latents; and its lengthscales, if given."""
+        kind, believed = (KERNELS[self.kernel], self.beliefs) if isinstance(self.kernel, str) else (RBF, False)
+        kernel = kind.create(width, np.sqrt(max(width, 1)), believed=believed)
+        return kernel if lengthscales is None else kernel.with_lengthscales(lengthscales)
 
     def extend_kernel(
         self, trained: Kernel, width: int, dim: int, lengthscale: float, variance: float | None = None

@@ -119,6 +119,7 @@ def regression(
     design: Design,
     weight: Float[np.ndarray, " n"] | None = None,
     n_data: float | None = None,
+    lengthscales: Float[np.ndarray, " c"] | None = None,
 ) -> State:
     """The model of this design without its latents, trained: where `start` begins.
 
@@ -126,13 +127,15 @@ def regression(
     ----------
     key, x, y, design, weight, n_data
         As for `start`.
+    lengthscales : array of shape (c,), default=None
+        Of the kernel, one for each column of the context, to train from; None: the same for all.
 
     Returns
     -------
     State
         Sparse Gaussian process regression of y on the contexts.
     """
-    return _without_latents(key, design, _checked(key, x, y, design, weight, n_data))
+    return _without_latents(key, design, _checked(key, x, y, design, weight, n_data), lengthscales)
 
 
 def regression_bound(
@@ -141,13 +144,14 @@ def regression_bound(
     y: Float[np.ndarray, "n D"],
     design: Design,
     weight: Float[np.ndarray, " n"],
+    n_data: float,
     plain: State,
 ) -> float:
     """What regression says of rows: its bound a row.
 
     Parameters
     ----------
-    key, x, y, design, weight
+    key, x, y, design, weight, n_data
         As for `regression`.
     plain : State
         The model without latents, as `regression` makes it of them.
@@ -157,7 +161,7 @@ def regression_bound(
     float
         In nats, in standard units.
     """
-    rows = _checked(key, x, y, design, weight, None)
+    rows = _checked(key, x, y, design, weight, n_data)
     return highest_bound(_first_trainer(design, rows.n_data), key, plain, rows.some)
 
 
@@ -305,7 +309,9 @@ def _latent_inputs(
 
 
 @scope()
-def _without_latents(key: PRNGKeyArray, design: Design, rows: _Rows) -> State:
+def _without_latents(
+    key: PRNGKeyArray, design: Design, rows: _Rows, lengthscales: Float[np.ndarray, " c"] | None = None
+) -> State:
     """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior.
 
     A q(P) that has its own steps waits for the next: they would take P to zero while nothing is known of f.
@@ -315,7 +321,7 @@ def _without_latents(key: PRNGKeyArray, design: Design, rows: _Rows) -> State:
     width, mixing = left.shape[1], design.make_mixing(some.y.shape[1])
     centres = _centres(left, design.first_inducing or design.inducing) if width else np.zeros((1, 0))
     model = Model(
-        design.make_kernel(width),
+        design.make_kernel(width, lengthscales),
         on_device(centres),
         input_map,
         NoLatents(),

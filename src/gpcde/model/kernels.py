@@ -249,6 +249,10 @@ class Stationary(_Ard):
     def with_variance(self: K, variance: float) -> K:
         return dataclasses.replace(self, log_variance=on_device(np.log(variance)), free_variance=True)
 
+    def with_lengthscales(self: K, lengthscales: Numbers) -> K:
+        """The same, what is believed of them too, with other lengthscales to begin with."""
+        return dataclasses.replace(self, log_lengthscales=_log(lengthscales, (len(self.dims),), "lengthscales"))
+
     def penalty(self) -> Float[Array, ""]:
         """Minus the log of a normal prior of the logarithms, a constant apart, where something is believed."""
         if not self.believed:

@@ -1,0 +1,51 @@
+"""Regression of many inputs of which few matter: the first start finds none of them, the second does."""
+
+import numpy as np
+import pytest
+
+from gpcde import GP, GPCDE
+from gpcde.estimators import gpcde as estimator
+from gpcde.estimators.base import Rows
+from gpcde.estimators.second_start import ENDS, MANY, by_neighbours, misses
+from gpcde.model import make_inputs
+from gpcde.model.likelihood import known_noise
+
+
+def hidden(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """24 inputs; y is a wave of the first times the second, and a little noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.7, 1.7, (n, 24))
+    return X, np.sin(3 * X[:, 0]) * X[:, 1] + 0.07 * rng.standard_normal(n)
+
+
+def test_it_finds_what_matters_and_the_better_start_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    (X, y), (at, truth) = hidden(300), hidden(500, 1)
+    found = GP(max_steps=50, random_state=0).fit(X, y)
+    monkeypatch.setattr(estimator, "misses", lambda plain, rows: False)
+    missed = GP(max_steps=50, random_state=0).fit(X, y)
+    assert known_noise(missed.state_.model.likelihood) > 0.5 > 0.1 > known_noise(found.state_.model.likelihood)
+    assert found.score(at, truth) > missed.score(at, truth) + 1
+
+
+def test_where_there_is_nothing_to_find_the_first_start_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, MANY)), rng.standard_normal(60)
+    settings = {"max_steps": 50, "n_inducing": 8, "random_state": 0, "inference": "none", "companions": False}
+    score = GPCDE(**settings).fit(X, y).score(X, y)
+    tried: list[bool] = []
+    monkeypatch.setattr(estimator, "misses", lambda plain, rows: bool(tried.append(misses(plain, rows))))
+    assert GPCDE(**settings).fit(X, y).score(X, y) == pytest.approx(score, abs=0.05)
+    assert tried == [True]
+    tried.clear()
+    GPCDE(**settings).fit(X[:, : MANY - 1], y)
+    GPCDE(**settings).fit(X, X @ np.ones(MANY) + 0.1 * y)
+    assert tried == [False, False]
+
+
+def test_rows_of_no_weight_say_nothing_of_lengthscales() -> None:
+    X, y = hidden(60)
+    rows = Rows(make_inputs(X), y[:, None], (np.arange(60) % 3 > 0).astype(float))
+    found = by_neighbours(rows, 0)
+    assert ((found >= ENDS[0]) & (found <= ENDS[1])).all()
+    other = by_neighbours(rows._replace(z=np.where(rows.weight[:, None] > 0, rows.z, 1e3)), 0)
+    np.testing.assert_array_equal(found, other)
