@@ -19,8 +19,8 @@ from ..runtime.files import check_fields, register
 from .base import Rows
 from .kde import Bandwidths, Kept, fit_bandwidths, log_density, log_kernel
 
-MOST_ROWS, NEAREST = 2_000, 100
-"""Rows that are remembered, and those of them that a density of one output is made of."""
+MOST_ROWS, NEAREST = (2_000, 5_000), 100
+"""Rows of one output, and of several, that are remembered; and those of them that a density of one is made of."""
 
 ENOUGH = 500
 """Rows that tell the bandwidths."""
@@ -61,7 +61,8 @@ class Neighbours(NamedTuple):
         Those `before`, of a part of the rows, tell the bandwidths of more.
         """
         rng = np.random.RandomState(seed)
-        some = rows.take(np.sort(rng.permutation(np.flatnonzero(rows.weight > 0))[:MOST_ROWS]))
+        most = MOST_ROWS[rows.z.shape[1] > 1]
+        some = rows.take(np.sort(rng.permutation(np.flatnonzero(rows.weight > 0))[:most]))
         if before is None:
             found = fit_bandwidths(rng, some.z, some.x, levels, some.weight, ENOUGH)
             widths = Bandwidths(*(np.asarray(width, float) for width in found))
