@@ -158,6 +158,8 @@ def test_more_rows_have_a_mean_of_their_own() -> None:
     assert plan(501, outputs=3).design.trend == "linear"
     assert [plan(n, dense=4).design.first_inducing for n in (1_000, 10_000)] == [96, 192]
     assert plan(10_000, dense=1).design.first_inducing == 32
+    assert [plan(n, dense=3).design.first_inducing for n in (100, 500, 501)] == [96, 192, 96]
+    assert plan(500, dense=2).design.first_inducing == 96
     assert plan(10_000, dense=4).design.inducing == 48
 
 

@@ -204,7 +204,12 @@ def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
 
 
 def _first_inducing(rows: int, inputs: int, alone: bool) -> int:
-    """Of the mean, which x alone decides: a curve beside latents needs few, a surface what many rows can tell of it."""
+    """Of the mean, which x alone decides: a curve beside latents needs few, a surface what many rows can tell of it.
+
+    Few rows of three inputs or more are no less exact than all of them as inducing inputs would be.
+    """
+    if inputs > 2 and rows <= FEW_ROWS:
+        return 192
     if alone:
         return 96
     return 32 if inputs <= 1 else 96 if rows <= 2_000 else 192
