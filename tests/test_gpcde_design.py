@@ -252,7 +252,7 @@ def test_every_parameter_of_the_model_is_watched() -> None:
     """What is no part of a design says how to read y and how to train."""
     others = {"design", "y_transform", "y_bounds", "max_steps", "batch_size", "learning_rate", "tol", "early_stopping"}
     others |= {"validation_fraction", "patience", "warm_start", "checkpoint", "callbacks", "random_state", "verbose"}
-    others |= {"devices", "companions"}
+    others |= {"devices", "companions", "x_transform"}
     parameters = GPCDE().get_params(deep=False)
     assert set(MODEL_PARAMETERS) == set(parameters) - others
     assert all(parameters[name] == value for name, value in MODEL_PARAMETERS.items())
