@@ -1,5 +1,7 @@
 """Regression of many inputs of which few matter: the first start finds none of them, the second does."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,10 +32,21 @@ def test_it_finds_what_matters_and_the_better_start_goes_on(monkeypatch: pytest.
 def test_where_there_is_nothing_to_find_the_first_start_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, MANY)), rng.standard_normal(60)
-    settings = {"max_steps": 50, "n_inducing": 8, "random_state": 0, "inference": "none", "companions": False}
+    settings: dict[str, Any] = {
+        "max_steps": 50,
+        "n_inducing": 8,
+        "random_state": 0,
+        "inference": "none",
+        "companions": False,
+    }
     score = GPCDE(**settings).fit(X, y).score(X, y)
     tried: list[bool] = []
-    monkeypatch.setattr(estimator, "misses", lambda plain, rows: bool(tried.append(misses(plain, rows))))
+
+    def never(plain: Any, rows: Rows) -> bool:
+        tried.append(misses(plain, rows))
+        return False
+
+    monkeypatch.setattr(estimator, "misses", never)
     assert GPCDE(**settings).fit(X, y).score(X, y) == pytest.approx(score, abs=0.05)
     assert tried == [True]
     tried.clear()

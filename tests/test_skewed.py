@@ -115,7 +115,8 @@ def test_the_bound_of_regression_is_its_likelihood_and_knows_its_units() -> None
 
     def bound(some: Rows) -> float:
         state = regression(key_of(0), some.x, some.z, design, some.weight)
-        kernel, noise = state.model.kernel, state.model.likelihood
+        kernel: Any = state.model.kernel
+        noise: Any = state.model.likelihood
         distance = (X[:n] - X[:n].T) / np.exp(kernel.log_lengthscales)
         k = np.exp(kernel.log_variance - 0.5 * distance**2) + np.exp(noise.log_noise_variance) * np.eye(n)
         value = regression_bound(key_of(0), some.x, some.z, design, some.weight, some.total, state)
