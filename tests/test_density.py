@@ -22,7 +22,7 @@ FORMS = ["axes", "shared", "own"]
 
 def make_transform(kind: str, outputs: int = D) -> OutputTransform:
     low, high = ENDS[kind]
-    bend = (CENTRE, WIDTH) if kind == "asinh" else ()
+    bend = (CENTRE, WIDTH, -50.0, 50.0) if kind == "asinh" else ()
     units = np.array([0.3, -0.2, 0.1])[:outputs], np.array([0.5, 0.9, 0.7])[:outputs]
     return OutputTransform(kind, low, high, *units, *bend)
 

@@ -13,7 +13,7 @@ from gpcde.density.transforms import OutputTransform
 
 LOG = OutputTransform("log", -1.0, np.inf, np.array([0.3]), np.array([0.8]))
 LOGIT = OutputTransform("logit", 2.0, 5.0, np.array([0.2]), np.array([1.1]))
-ASINH = OutputTransform("asinh", -np.inf, np.inf, np.array([0.2]), np.array([1.1]), 2.0, 0.5)
+ASINH = OutputTransform("asinh", -np.inf, np.inf, np.array([0.2]), np.array([1.1]), 2.0, 0.5, -1.0, 2.0)
 PLAIN = OutputTransform("identity", -np.inf, np.inf, np.array([10.0]), np.array([3.0]))
 TRANSFORMS = pytest.mark.parametrize("transform", [PLAIN, LOG, LOGIT, ASINH], ids=lambda t: t.kind)
 

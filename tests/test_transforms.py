@@ -15,7 +15,7 @@ LOCATION, SCALE = np.array([0.4, -0.7]), np.array([0.5, 1.7])
 
 def make(kind: str) -> OutputTransform:
     if kind == "asinh":
-        return OutputTransform(kind, -np.inf, np.inf, LOCATION, SCALE, CENTRE, WIDTH)
+        return OutputTransform(kind, -np.inf, np.inf, LOCATION, SCALE, CENTRE, WIDTH, -50.0, 50.0)
     low, high = BOUNDS[kind] or (-np.inf, np.inf)
     return OutputTransform(kind, low, high, LOCATION, SCALE)
 
@@ -80,6 +80,25 @@ def test_an_asinh_is_a_line_near_its_centre_and_a_logarithm_far_above() -> None:
     np.testing.assert_allclose(narrow.to_standard(y), log.to_standard(y), atol=1e-8)
 
 
+def test_beyond_its_ends_an_asinh_is_its_tangents() -> None:
+    """There and back, slopes against differences, and as far off as a line, not as an exponential."""
+    t = OutputTransform("asinh", -np.inf, np.inf, np.array([0.3]), np.array([2.0]), CENTRE, WIDTH, -1.0, 2.0)
+    z = np.array([-40.0, -3.0, -0.6, 0.0, 0.8, 3.0, 1e6])[:, None]  # u = -1 and 2 at z = -0.65 and 0.85
+    y, step = t.from_standard(z), 1e-5
+    np.testing.assert_allclose(t.to_standard(y), z, rtol=1e-10, atol=1e-12)
+    slope = (t.from_standard(z + step) - t.from_standard(z - step)) / (2 * step)
+    np.testing.assert_allclose(t.log_slope(z), np.log(slope), rtol=1e-5, atol=1e-8)
+    second = (t.log_slope(z + step) - t.log_slope(z - step)) / (2 * step)
+    np.testing.assert_allclose(t.log_slope_derivative(z), second, atol=1e-8)
+    third = (t.log_slope_derivative(z + step) - t.log_slope_derivative(z - step)) / (2 * step)
+    np.testing.assert_allclose(t.log_slope_bend(z), third, atol=1e-8)
+    np.testing.assert_allclose(
+        t.from_standard(np.array([[3.0]])) - t.from_standard(np.array([[2.0]])), WIDTH * 2 * np.cosh(2)
+    )
+    inside = t._replace(first=-50.0, last=50.0)
+    np.testing.assert_array_equal(inside.from_standard(z[2:5]), y[2:5])
+
+
 def test_an_asinh_of_standard_units_is_told_in_those_of_y() -> None:
     y = np.random.default_rng(5).gamma(2.0, size=(40, 1))
     units = OutputTransform.fit(y)
@@ -87,14 +106,16 @@ def test_an_asinh_of_standard_units_is_told_in_those_of_y() -> None:
     u = np.arcsinh((units.to_standard(y) + 1.2) / 0.3)
     np.testing.assert_allclose(bent.to_standard(y), (u - u.mean()) / u.std(), rtol=1e-10)
     assert not bent.same_as(bent._replace(width=2 * bent.width))
-    assert bent.from_standard(np.array([[1e6]])) == np.inf
+    assert np.isfinite(bent.from_standard(np.array([[1e6]])))
+    np.testing.assert_allclose(bent.from_standard(bent.to_standard(y)), y, rtol=1e-12)
+    assert bent.first == u.min() < u.max() == bent.last
 
 
 @pytest.mark.parametrize(
-    "change", [{"width": 0.0}, {"centre": np.nan}, {"scale": np.array([1e3])}, {"kind": "identity"}]
+    "change", [{"width": 0.0}, {"centre": np.nan}, {"last": 1e3}, {"first": 3.0}, {"kind": "identity"}]
 )
 def test_a_bad_asinh_is_refused(change: dict[str, object]) -> None:
-    good = OutputTransform("asinh", -np.inf, np.inf, np.zeros(1), np.ones(1), 0.5, 2.0)
+    good = OutputTransform("asinh", -np.inf, np.inf, np.zeros(1), np.ones(1), 0.5, 2.0, -1.0, 2.0)
     good.check_values()
     with pytest.raises(ValueError, match="OutputTransform"):
         good._replace(**change).check_values()  # type: ignore[arg-type]

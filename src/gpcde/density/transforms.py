@@ -3,6 +3,9 @@
     identity   y = u                          log     y = low + exp(u)
     asinh      y = centre + width sinh(u)     logit   y = low + (high - low) / (1 + exp(-u))
 
+Beyond the outputs it was fitted to, an asinh goes on as a straight line: what is uncertain there would else be as far
+off as exp(u), and so would means.
+
 A density q(z) of the standardised outputs is p(y) = q(z) / prod_j (dy_j/dz_j) in the user's units.
 """
 
@@ -19,7 +22,7 @@ UNBOUNDED = ("identity", "asinh")
 KINDS = (*UNBOUNDED, "log", "logit")
 
 MOST_BENT = 100.0
-"""The largest location and scale of an asinh: exp of more is no length that y has."""
+"""The ends of an asinh at most: exp of more is no length that y has."""
 
 
 @register
@@ -33,6 +36,8 @@ class OutputTransform(NamedTuple):
     scale: Float[np.ndarray, " D"]
     centre: float = 0.0
     width: float = 1.0
+    first: float = -np.inf
+    last: float = np.inf
 
     def check_values(self) -> None:
         """Raise where a file holds what cannot be."""
@@ -42,9 +47,10 @@ class OutputTransform(NamedTuple):
         given = None if self.kind in UNBOUNDED else (self.low, self.high)
         if self.kind not in KINDS or _bounds(self.kind, given) != (self.low, self.high):
             raise ValueError(f"OutputTransform cannot be {self.kind!r} between {self.low} and {self.high}")
-        if self.kind != "asinh" and (self.centre, self.width) != (0.0, 1.0):
-            raise ValueError(f"OutputTransform {self.kind!r} has neither centre nor width")
-        if self.kind == "asinh" and np.abs([*self.location, *self.scale]).max() > MOST_BENT:
+        bend = self.centre, self.width, self.first, self.last
+        if self.kind != "asinh" and bend != (0.0, 1.0, -np.inf, np.inf):
+            raise ValueError(f"OutputTransform {self.kind!r} has no centre, no width and no ends")
+        if self.kind == "asinh" and not -MOST_BENT <= self.first < self.last <= MOST_BENT:
             raise ValueError("OutputTransform 'asinh' would ask for numbers that cannot be computed with")
 
     @classmethod
@@ -89,13 +95,13 @@ class OutputTransform(NamedTuple):
     ) -> "OutputTransform":
         """The asinh with this centre and width, both in the standard units of an identity of one output.
 
-        Its location and scale are those of asinh((z - centre) / width).
+        Its location, scale and ends are those of asinh((z - centre) / width).
         """
         shift, unit = float(self.location[0]), float(self.scale[0])
-        location, scale = standard_units(np.arcsinh((z - centre) / width), weight)
-        return OutputTransform(
-            "asinh", -np.inf, np.inf, location, scale, centre=shift + unit * centre, width=unit * width
-        )
+        u = np.arcsinh((z - centre) / width)
+        ends = float(u.min()), float(u.max())
+        bend = shift + unit * centre, unit * width, *ends
+        return OutputTransform("asinh", -np.inf, np.inf, *standard_units(u, weight), *bend)
 
     @property
     def affine(self) -> bool:
@@ -103,7 +109,8 @@ class OutputTransform(NamedTuple):
 
     def same_as(self, other: "OutputTransform") -> bool:
         """Whether both do the same."""
-        same = all(getattr(self, name) == getattr(other, name) for name in ("kind", "low", "high", "centre", "width"))
+        plain = ("kind", "low", "high", "centre", "width", "first", "last")
+        same = all(getattr(self, name) == getattr(other, name) for name in plain)
         return same and np.array_equal(self.location, other.location) and np.array_equal(self.scale, other.scale)
 
     def column(self, index: int | list[int]) -> "OutputTransform":
@@ -120,7 +127,9 @@ class OutputTransform(NamedTuple):
         elif self.kind == "logit":
             u = logit(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
         elif self.kind == "asinh":
-            u = np.arcsinh((y - self.centre) / self.width)
+            v = (y - self.centre) / self.width
+            near = np.clip(v, np.sinh(self.first), np.sinh(self.last))
+            u = np.arcsinh(near) + (v - near) / np.sqrt(1 + near**2)
         return (u - self.location) / self.scale
 
     def from_standard(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -131,7 +140,8 @@ class OutputTransform(NamedTuple):
             return self.low + (self.high - self.low) * expit(u)
         if self.kind == "asinh":
             with np.errstate(over="ignore"):
-                return self.centre + self.width * np.sinh(u)
+                near = np.clip(u, self.first, self.last)
+                return self.centre + self.width * (np.sinh(near) + (u - near) * np.cosh(near))
         return u
 
     def log_slope(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -143,7 +153,8 @@ class OutputTransform(NamedTuple):
         elif self.kind == "logit":
             slope += np.log(self.high - self.low) + log_expit(u) + log_expit(-u)
         elif self.kind == "asinh":
-            slope += np.log(0.5 * self.width) + np.logaddexp(u, -u)
+            near = np.clip(u, self.first, self.last)
+            slope += np.log(0.5 * self.width) + np.logaddexp(near, -near)
         return slope
 
     def log_slope_derivative(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -154,7 +165,7 @@ class OutputTransform(NamedTuple):
         if self.kind == "logit":
             return self.scale * (1 - 2 * expit(u))
         if self.kind == "asinh":
-            return self.scale * np.tanh(u)
+            return np.where((self.first <= u) & (u <= self.last), self.scale * np.tanh(u), 0.0)
         return np.zeros_like(u)
 
     def log_slope_bend(self, z: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b D"]:
@@ -163,7 +174,8 @@ class OutputTransform(NamedTuple):
         if self.kind == "logit":
             return -2 * self.scale**2 * expit(u) * expit(-u)
         if self.kind == "asinh":
-            return 4 * self.scale**2 * expit(2 * u) * expit(-2 * u)
+            bent = 4 * self.scale**2 * expit(2 * u) * expit(-2 * u)
+            return np.where((self.first <= u) & (u <= self.last), bent, 0.0)
         return np.zeros_like(u)
 
 

@@ -34,7 +34,7 @@ from .network_training import after_first, check_grid, evaluated, train_best
 LEAST_LOG_STD = -5.0
 """The narrowest a component may be, in standard units: on one row alone it would shrink for ever."""
 
-MOST_LOG_STD = 8.0
+MOST_LOG_STD = 3.0
 """The widest: far from all rows a network may ask for one whose square is no number."""
 
 
