@@ -225,3 +225,9 @@ def test_what_a_weight_counts_counts_here_too() -> None:
 def test_of_several_densities_all_are_in_its_units() -> None:
     draws = bent().sample_densities(X[:2], 3, random_state=0)
     assert all(np.isfinite(one.log_pdf(Y[:2])).all() for one in draws)
+
+
+def test_a_y_that_follows_from_x_without_noise_is_no_trouble() -> None:
+    """Errors of nothing have no logarithm."""
+    model = GPCDE(**SETTINGS).fit(X, 2 * X[:, 0])
+    assert np.isfinite(model.score(X, 2 * X[:, 0]))

@@ -33,6 +33,9 @@ WIDTHS = (1.0, 0.3, 0.1, 0.03)
 PROMISING, GAIN = 0.1, 0.03
 """Nats a row that u must gain by the errors of regression of y, for it to be tried at all; and, tried, in truth."""
 
+LEAST = 1e-9
+"""Errors of less than this, in standard units, are rounding."""
+
 SKEWED, DISTINCT = 1.0, 10
 """The skewness from which on a column of X may be bent, and how many distinct values it must have more than."""
 
@@ -135,14 +138,20 @@ def _promising(rows: Rows, plain: State) -> tuple[float, float]:
     """The centre by which regression of u would gain most, its mean being that of y; and how many nats a row."""
     mean = rows.z[:, 0] - _left_out_errors(rows, plain)
 
+    def average(a: Float[np.ndarray, " n"]) -> float:
+        return float(np.average(a, weights=rows.weight))
+
+    def sharpness(one: Float[np.ndarray, " n"], two: Float[np.ndarray, " n"]) -> float:
+        return -0.5 * np.log(max(average((one - two) ** 2), LEAST**2))
+
     def gain(centre: float, width: float) -> float:
         one, two = (np.arcsinh((a - centre) / width) for a in (rows.z[:, 0], mean))
-        slope = np.log(width) + np.logaddexp(one, -one) - np.log(2)
-        return -0.5 * np.log(np.average((one - two) ** 2, weights=rows.weight)) - np.average(slope, weights=rows.weight)
+        return (
+            sharpness(one, two) - average(np.log(0.5 * width) + np.logaddexp(one, -one)) - sharpness(rows.z[:, 0], mean)
+        )
 
-    straight = -0.5 * np.log(np.average((rows.z[:, 0] - mean) ** 2, weights=rows.weight))
     ends = (float(f(rows.z)) for f in (np.min, np.median, np.max))
-    promise, centre = max((gain(centre, width) - straight, centre) for centre in ends for width in WIDTHS)
+    promise, centre = max((gain(centre, width), centre) for centre in ends for width in WIDTHS)
     return centre, promise
 
 
