@@ -122,7 +122,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         mixing = principal_start(z, params["output_dim"])
     none, varying = inference == "none", _varies(inference, latent_dim)
     most = rows - rows % 8 or rows  # so that one program serves several numbers of rows
-    first = min(_first_inducing(rows, dense + len(levels), none), most)
+    first = min(_first_inducing(rows, dense, len(levels), none), most)
     inducing = first if none else min(_inducing(rows, dense, latent_dim, varying), most)
     design = Design(
         inference=inference,
@@ -203,16 +203,17 @@ def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
     return 48 if (rows <= 1_000 and dense <= 2) or (apart and latent_dim == 1) else 96
 
 
-def _first_inducing(rows: int, inputs: int, alone: bool) -> int:
+def _first_inducing(rows: int, dense: int, categories: int, alone: bool) -> int:
     """Of the mean, which x alone decides: a curve beside latents needs few, a surface what many rows can tell of it.
 
-    Few rows of three inputs or more are no less exact than all of them as inducing inputs would be.
+    For few rows of three numbers or more they are as many as nearly all of the rows; with categories, whose places are
+    uncertain, each of them costs more.
     """
-    if inputs > 2 and rows <= FEW_ROWS:
+    if dense > 2 and not categories and rows <= FEW_ROWS:
         return 192
     if alone:
         return 96
-    return 32 if inputs <= 1 else 96 if rows <= 2_000 else 192
+    return 32 if dense + categories <= 1 else 96 if rows <= 2_000 else 192
 
 
 MODEL_PARAMETERS = {
