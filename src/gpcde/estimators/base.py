@@ -100,6 +100,11 @@ class Rows(NamedTuple):
         """What all count."""
         return float(self.weight.sum())
 
+    @property
+    def present(self) -> "Rows":
+        """Those of any weight."""
+        return self.take(np.flatnonzero(self.weight > 0))
+
     def in_units(self, old: OutputTransform, new: OutputTransform) -> "Rows":
         """The same rows, their outputs in other units."""
         return self if new.same_as(old) else self._replace(z=new.to_standard(old.from_standard(self.z)))

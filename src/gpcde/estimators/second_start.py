@@ -29,6 +29,6 @@ def misses(plain: State, rows: Rows) -> bool:
 
 def by_neighbours(rows: Rows, seed: int) -> Float[np.ndarray, " d"]:
     """Lengthscales for the inputs, by the bandwidths of the nearest rows."""
-    present = rows.take(np.flatnonzero(rows.weight > 0))
+    present = rows.present
     found, _, _ = likeliest(np.random.RandomState(seed), present.z, present.x, (), present.weight, ENOUGH)
     return np.clip(WIDER * np.asarray(found.x), *ENDS)

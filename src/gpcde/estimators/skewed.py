@@ -55,7 +55,7 @@ def bent_inputs(
     plain, regression, evidence
         As for `bent_units`.
     """
-    some = rows.take(np.flatnonzero(rows.weight > 0)[:SOME])
+    some = rows.present.take(slice(SOME))
     found = [(j, *_straight(z, some.weight)) for j, z in enumerate(some.x.dense.T) if _is_skewed(z, some.weight)]
     if not found:
         return None
@@ -112,26 +112,24 @@ def bent_units(
     regression, evidence
         What makes the regression of rows in other units, and the bound a row of such a regression.
     """
-    present = rows.take(np.flatnonzero(rows.weight > 0))
+    present = rows.present
     centre, promise = _promising(present.take(slice(SOME)), plain)
     if promise < PROMISING:
         return None
-    near = likeliest(np.random.RandomState(seed), present.z, present.x, levels, present.weight, ENOUGH)[1]
-    least = max(near, evidence(rows, plain)) + GAIN
-    best: tuple[OutputTransform, State] | None = None
-    before = -np.inf
+    tried: list[tuple[float, OutputTransform, State]] = []
     for width in WIDTHS:
         other = units.bent(centre, width, rows.z, rows.weight)
         there = rows.in_units(units, other)
         state = regression(there)
         slope = np.average(other.log_slope(there.z)[:, 0], weights=rows.weight) - np.log(units.scale[0])
-        value = evidence(there, state) - slope
-        if value < before:
+        tried.append((evidence(there, state) - slope, other, state))
+        if len(tried) > 1 and tried[-1][0] < tried[-2][0]:
             break
-        before = value
-        if value > least:
-            best, least = (other, state), value
-    return best
+    value, other, state = max(tried, key=lambda one: one[0])
+    if value <= evidence(rows, plain) + GAIN:
+        return None
+    near = likeliest(np.random.RandomState(seed), present.z, present.x, levels, present.weight, ENOUGH)[1]
+    return (other, state) if value > near + GAIN else None
 
 
 def _promising(rows: Rows, plain: State) -> tuple[float, float]:
