@@ -168,10 +168,10 @@ class Factors(NamedTuple):
 
 
 def separated(model: Model, context: Float[Array, "n c"], w: Float[Array, "#n k d"]) -> Factors | None:
-    """The factors of the kernel rows, where the map leaves shared latents shared and the kernel separates."""
+    """The factors of the kernel rows, where the map leaves several shared latents shared and the kernel separates."""
     left, right = model.input_map.halves(context, w.astype(context.dtype))
     split = left.shape[1]
-    pair = model.kernel.separate(split) if right.shape[0] == 1 else None
+    pair = model.kernel.separate(split) if right.shape[0] == 1 < right.shape[1] else None
     if pair is None:
         return None
     z = model.inducing_points

@@ -231,7 +231,7 @@ class Predictor(eqx.Module):
     def _separates(self) -> bool:
         """Whether kernel rows are products of a factor of x and one of w (see `separated`)."""
         right, factors = shapes_of(_factors, self.model, self.nodes.w)
-        return right.shape[0] == 1 and factors is not None
+        return right.shape[0] == 1 < right.shape[1] and factors is not None
 
     def rows_at_once(self) -> int:
         """How many test points a block may have: a component needs moments, and a kernel row unless it factors."""
