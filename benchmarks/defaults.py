@@ -13,7 +13,7 @@ score) and calibration error are of the first 500 test rows.
 The rivals, each with early stopping or a search of its own:
     MDN              5 or 10 components, rate 0.001 or 0.003, early stopped; the best of the four by the rows they hold
                      out, its seconds those of all four; full covariances where there are several outputs
-    Networks         the ensemble of mixture networks that stands beside GPCDE from 150 rows on, alone: of all rows, for
+    Networks         the ensemble of mixture networks that stands beside GPCDE from 100 rows on, alone: of all rows, for
                      as many passes as held-out rows had said
     Flow             a spline flow, early stopped
     ConditionalKDE   all bandwidths by leave-one-out likelihood; KDE the same without inputs

@@ -4,12 +4,13 @@ import dataclasses
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from scipy.stats import multivariate_normal
 
-from gpcde.inference.collapsed import collapsed_bound, flat, maximised, with_numbers
+from gpcde.inference.collapsed import FIRM, collapsed_bound, flat, likely, maximised, with_numbers
 from gpcde.inference.data import Batch, whole
 from gpcde.inference.training import State, Trainer, train
 from gpcde.model import RBF, Concatenate, ConstantNoise, Identity, LinearTrend, Model, NoLatents, make_inputs
@@ -69,6 +70,39 @@ def test_its_maximum_is_above_what_many_steps_of_adam_reach() -> None:
     jax.tree.map(np.testing.assert_array_equal, posterior, best.posterior)
     assert np.abs(gradient).max() < 5e-3
     assert int(best.step) == 0
+
+
+def test_what_is_as_likely_is_spread_as_the_curvature_says() -> None:
+    """Draws of the kernel's, noise's and trend's numbers: by the Hessian of the exact process, where it is steep."""
+    trainer, state, batch = begin(jitter=1e-6)
+    best = maximised(trainer, KEY, state, batch, 200)
+    drawn = likely(trainer, KEY, best, batch, 512)
+    top, points = flat(best.model), np.asarray(best.model.inducing_points)
+    places = np.flatnonzero(flat(eqx.tree_at(lambda m: m.inducing_points, best.model, points + 1)) == top)
+
+    def loss(change: jax.Array) -> jax.Array:
+        model = with_numbers(best.model, jnp.asarray(top).at[places].add(change))
+        trend = model.trend.rows(on_device(X))
+        covariance = model.kernel.gram(on_device(X)) + trend @ trend.T + model.noise_variance * jnp.eye(N)
+        return model.penalty() - jax.scipy.stats.multivariate_normal.logpdf(Y[:, 0], jnp.zeros(N), covariance)
+
+    values, vectors = np.linalg.eigh(jax.hessian(loss)(np.zeros(len(places))))
+    assert values.min() > FIRM
+    changes = np.array([flat(one.model) - top for one in drawn])
+    assert np.abs(np.delete(changes, places, axis=1)).max() == 0
+    standard = changes[:, places] @ vectors * np.sqrt(np.maximum(values, FIRM))
+    np.testing.assert_allclose(standard.mean(0), 0, atol=0.02)
+    np.testing.assert_allclose(standard.T @ standard / 512, np.eye(len(places)), atol=0.05)
+    _, _, posterior = collapsed_bound(trainer, KEY, state, batch, flat(drawn[0].model))
+    jax.tree.map(np.testing.assert_array_equal, posterior, drawn[0].posterior)
+
+
+def test_what_is_not_learnt_is_not_drawn() -> None:
+    trainer, state, batch = begin(jitter=1e-6)
+    fixed = dataclasses.replace(state.model, likelihood=ConstantNoise.create(0.2, learn=False))
+    drawn = likely(trainer, KEY, trainer.init(fixed), batch, 4)
+    assert [float(one.model.noise_variance) for one in drawn] == pytest.approx([0.2] * 4, rel=1e-12)
+    assert len({float(one.model.kernel.log_variance) for one in drawn}) == 4
 
 
 def test_a_bound_that_none_can_have_is_not_believed() -> None:

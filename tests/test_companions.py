@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 import gpcde
-from gpcde import GP, GPCDE, Design, LinearGaussian
+from gpcde import GP, GPCDE, KDE, Design, LinearGaussian
 from gpcde.density.conditional import ConditionalDensity
 from gpcde.estimators import base, companions, ensemble, plan
 from gpcde.estimators.base import FOLDS, Rows
@@ -27,6 +27,8 @@ from gpcde.estimators.companions import (
     weighed,
 )
 from gpcde.estimators.ensemble import Ensemble
+from gpcde.estimators.gpcde import LIKELY
+from gpcde.estimators.kde import Marginal
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
 from gpcde.model import Warp, make_inputs
@@ -142,17 +144,42 @@ def test_the_line_is_linear_regression() -> None:
 
 
 @pytest.mark.usefixtures("two_parts")
-def test_the_regression_is_one_without_latents() -> None:
-    """Where y is a smooth function and normal noise, it is among the companions' candidates as GP() is, nearly."""
+def test_regressions_have_no_latents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where y is a smooth function and normal noise, they are as GP() is, nearly; of many rows there is one."""
     rng = np.random.default_rng(1)
     X = rng.uniform(-2, 2, (60, 1))
     y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(60)
     model, alone = GPCDE(**SETTINGS).fit(X, y), GP(n_inducing=32, max_steps=50, random_state=0).fit(X, y)
-    shares = members(model)
-    (regression,) = [one for one in shares.members if isinstance(one, Regression)]
     x, z = model._standard_rows(X, y)
     expected = alone.predict_density(X).log_pdf(y) + np.log(alone.transform_.scale[0])
-    np.testing.assert_allclose(regression.log_density(x, z).mean(), expected.mean(), atol=0.02)
+
+    def regressions(model: GPCDE) -> list[Regression]:
+        return [one for one in members(model).members if isinstance(one, Regression)]
+
+    several = regressions(model)
+    assert len(several) == LIKELY
+    logs = [one.log_density(x, z) for one in several]
+    np.testing.assert_allclose(logsumexp(logs, b=1 / LIKELY, axis=0).mean(), expected.mean(), atol=0.05)
+    monkeypatch.setattr(gpcde.estimators.gpcde, "FEW_ROWS", 59)
+    (one,) = regressions(GPCDE(**SETTINGS).fit(X, y))
+    np.testing.assert_allclose(one.log_density(x, z).mean(), expected.mean(), atol=0.02)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_where_x_says_nothing_rows_are_smoothed_over_as_by_kde(outputs: int) -> None:
+    """A row of weight 2 is there twice, one of weight 0 is not."""
+    X, y = np.zeros((40, 1)), RNG.normal(size=(40, outputs)) ** 3
+    weight = np.ones(40)
+    weight[30:] = 0
+    some = Marginal.of(Rows(make_inputs(X), y, weight), 0)
+    alone = KDE(random_state=0).fit(X[:30], y[:30])
+    expected = alone.predict_density(X).log_pdf(y)
+    np.testing.assert_allclose(some.log_density(make_inputs(X), y), expected, atol=1e-3)
+    weight[0] = 2
+    twice = Marginal.of(Rows(make_inputs(X), y, weight), 0)
+    parts = twice.components(make_inputs(X[:1]))
+    assert parts.mean.shape == (1, 30, outputs)
+    np.testing.assert_allclose(np.exp(parts.log_weight[0]), np.append(2, np.ones(29)) / 31)
 
 
 def test_what_jumps_is_remembered(jumping: GPCDE) -> None:
@@ -277,7 +304,7 @@ def test_a_model_that_answers_hardly_need_is_not_trained_on(
 ) -> None:
     """The trial's share of the steps was enough to tell."""
     settings = {**SETTINGS, "max_steps": 200}
-    monkeypatch.setattr(companions, "weighed", lambda logs, *args: np.array([share, 0.0, 1 - share, 0.0]))
+    monkeypatch.setattr(companions, "weighed", lambda logs, *args: np.array([share, 0.0, 1 - share, 0.0, 0.0]))
     assert GPCDE(**settings).fit(AT, STEPS).n_steps_ == steps
 
 

@@ -25,7 +25,7 @@ from gpcde.estimators import base
 from gpcde.estimators.companions import Companions, Regression
 from gpcde.estimators.cvae import Autoencoder
 from gpcde.estimators.ensemble import Ensemble
-from gpcde.estimators.kde import Bandwidths
+from gpcde.estimators.kde import Bandwidths, Marginal
 from gpcde.estimators.linear import Line
 from gpcde.estimators.mdn import MixtureNetwork
 from gpcde.estimators.neighbours import Neighbours
@@ -136,6 +136,7 @@ MAKE: dict[str, Callable[[], Any]] = {
         (jnp.ones((2, 3, 4), jnp.float32), jnp.ones((2, 4, 6))), (jnp.ones((2, 4)), jnp.ones((2, 6))), 2, 1
     ),
     "Line": lambda: Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),
+    "Marginal": lambda: Marginal(np.ones((2, 3)), np.log([0.5, 0.5]), np.ones(3)),
     "Regression": lambda: Regression(make_state().model, make_state().posterior),
     "Companions": lambda: Companions(np.array([0.75, 0.25]), (Line(np.ones((3, 2)), np.eye(2), np.eye(3), 0),)),
     "Curvature": lambda: Curvature(np.eye(3), np.eye(2)),

@@ -1,11 +1,13 @@
 """What stands beside the model: simpler answers, each with the share of the density that held-out rows give it.
 
-    p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x) + ρ_3 p_neighbours(y|x) + ρ_4 p_networks(y|x)
+    p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x)
+             + ρ_3 p_neighbours(y|x) + ρ_4 p_rows(y) + ρ_5 p_networks(y|x)
 
-Gaussian process regression, where there is no more to learn than a mean; a line, where rows are few; the nearest rows,
-where a mean jumps or y lies in a few places; mixture networks, where there are rows enough for them. The shares are
-those with the best density on rows that none has seen (`stacking`), with some doubt in favour of the model, and
-of networks; what is far behind on its own, and what has next to none, is left out.
+Gaussian process regression, where there is no more to learn than a mean, of few rows the mean of several that are as
+likely; a line, where rows are few; the nearest rows, where a mean jumps or y lies in a few places; of few rows all of
+them, wherever x is, since x may say nothing; mixture networks, where there are rows enough for them. The shares are
+those with the best density on rows that none has seen (`stacking`), with some doubt in favour of some; what is far
+behind on its own, and what has next to none, is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from ..density.components import Components, mixed
+from ..density.components import Components, log_sum_exp, mixed
 from ..density.conditional import Source
 from ..inference.posterior import VariationalPosterior
 from ..inference.start import ENOUGH
@@ -28,19 +30,21 @@ from ..runtime.precision import scope
 from ..runtime.randomness import entropy, key_of
 from .base import Rows
 from .ensemble import Ensemble
+from .kde import Marginal
 from .linear import Line
 from .monitor import on_host
 from .neighbours import Neighbours
+from .plan import FEW_ROWS
 from .stacking import stacking_weights
 
 LEAST = 0.02
 """A smaller share than this is none; the model keeps a twentieth of it."""
 
-DOUBT, NETWORKS_DOUBT, AHEAD = 3.0, 2.0, 2.0
-"""How many rows are thought to have been seen of which the model, and of which networks, have a log density higher than
-all others, by how much: where few rows are held out, chance would leave nothing to one of them."""
+DOUBT, REGRESSION_DOUBT, NETWORKS_DOUBT, AHEAD = 2.0, 1.0, 2.0, 2.0
+"""How many rows are thought to have been seen of which the model, regression and networks have a log density higher
+than all others, by how much: where few rows are held out, chance would leave nothing to one of them."""
 
-ENOUGH_FOR_NETWORKS = 150
+ENOUGH_FOR_NETWORKS = 100
 """With fewer rows than this no networks are thought of."""
 
 LOWEST, BEHIND = -10.0, 0.5
@@ -111,34 +115,36 @@ class Regression(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What makes a companion, given the one that a part of the rows made, if any; and its doubt.
+    """What makes companions that share alike, given those that a part of the rows made, if any; and its doubt.
 
     The doubt is how many rows are thought to have been seen in its favour.
     """
 
-    make: Callable[[Any], Companion]
+    make: Callable[[Sequence[Any]], Sequence[Companion]]
     doubt: float = 0.0
 
 
 def candidates(
-    rows: Rows, regression: Callable[[], State], levels: tuple[int, ...], seed: int
+    rows: Rows, regressions: Callable[[], Sequence[State]], levels: tuple[int, ...], seed: int
 ) -> tuple[Candidate, ...]:
     """All that may stand beside the model of these rows."""
-    always = (
-        Candidate(lambda before: Regression.of(regression(), rows)),
-        Candidate(lambda before: Line.of(rows, levels)),
-        Candidate(lambda before: Neighbours.of(rows, levels, seed, before)),
-    )
-    if rows.n_rows < ENOUGH_FOR_NETWORKS:
-        return always
-    return *always, Candidate(lambda before: Ensemble.of(rows, levels, seed, before), NETWORKS_DOUBT)
+    found = [
+        Candidate(lambda before: [Regression.of(state, rows) for state in regressions()], REGRESSION_DOUBT),
+        Candidate(lambda before: [Line.of(rows, levels)]),
+        Candidate(lambda before: [Neighbours.of(rows, levels, seed, *before)]),
+    ]
+    if rows.n_rows <= FEW_ROWS:
+        found.append(Candidate(lambda before: [Marginal.of(rows, seed)]))
+    if rows.n_rows >= ENOUGH_FOR_NETWORKS:
+        found.append(Candidate(lambda before: [Ensemble.of(rows, levels, seed, *before)], NETWORKS_DOUBT))
+    return tuple(found)
 
 
 class Trial(NamedTuple):
-    """Rows of which some have no weight, and what was trained without these: the regression, and the model's state."""
+    """Rows of which some have no weight, and what was trained without these: regressions, and the model's state."""
 
     rows: Rows
-    regression: State
+    regressions: Sequence[State]
     state: State
 
     @classmethod
@@ -159,13 +165,18 @@ class Trial(NamedTuple):
         """Of rows that were left out, by the model."""
         return Predictor.create(self.state.model, self.state.posterior).log_density(new.x, new.z)
 
-    def beside(self, levels: tuple[int, ...], seed: int) -> list[Companion]:
+    def beside(self, levels: tuple[int, ...], seed: int) -> list[Sequence[Companion]]:
         """All that may stand beside the model, made without the rows that were left out."""
-        return [one.make(None) for one in candidates(self.rows, lambda: self.regression, levels, seed)]
+        return [one.make(()) for one in candidates(self.rows, lambda: self.regressions, levels, seed)]
 
-    def log_densities(self, new: Rows, others: Sequence[Companion]) -> Float[np.ndarray, "n m"]:
-        """Of rows that were left out: by the model, first, and by the others."""
-        return np.stack([self.log_density(new), *(one.log_density(new.x, new.z) for one in others)], axis=1)
+    def log_densities(self, new: Rows, others: Sequence[Sequence[Companion]]) -> Float[np.ndarray, "n m"]:
+        """Of rows that were left out: by the model, first, and by the means of the others."""
+
+        def mean(alike: Sequence[Companion]) -> Float[np.ndarray, " n"]:
+            logs = np.stack([one.log_density(new.x, new.z) for one in alike], axis=1)
+            return log_sum_exp(logs) - np.log(len(alike))
+
+        return np.stack([self.log_density(new), *map(mean, others)], axis=1)
 
 
 def weighed(
@@ -209,11 +220,16 @@ class Companions(NamedTuple):
 
     @classmethod
     def of(
-        cls, rows: Rows, regression: Callable[[], State], trials: Sequence[Trial], levels: tuple[int, ...], seed: int
+        cls,
+        rows: Rows,
+        regressions: Callable[[], Sequence[State]],
+        trials: Sequence[Trial],
+        levels: tuple[int, ...],
+        seed: int,
     ) -> "Companions | None":
         """What all rows make, with the shares that trials on parts of them give; None where the model is best alone.
 
-        `regression` trains the model without latents on all rows; it is asked to only where that is to stand there.
+        `regressions` trains the model without latents on all rows; it is asked to only where that is to stand there.
         """
         logs, weights = [], []
         for trial in trials:
@@ -221,13 +237,14 @@ class Companions(NamedTuple):
             before = trial.beside(levels, seed)
             logs.append(trial.log_densities(new, before))
             weights.append(new.weight)
-        found = candidates(rows, regression, levels, seed)
+        found = candidates(rows, regressions, levels, seed)
         doubts, behind = [DOUBT, *(one.doubt for one in found)], BEHIND if len(trials) == 1 else np.inf
         shares = weighed(np.concatenate(logs), np.concatenate(weights), doubts, behind)
-        kept = np.flatnonzero(shares[1:]).tolist()
-        if not kept:
+        made = {i: found[i].make(before[i]) for i in np.flatnonzero(shares[1:])}
+        if not made:
             return None
-        return cls(shares[[0, *(1 + i for i in kept)]], tuple(found[i].make(before[i]) for i in kept))
+        each = [np.full(len(alike), shares[1 + i] / len(alike)) for i, alike in made.items()]
+        return cls(np.concatenate([shares[:1], *each]), tuple(one for alike in made.values() for one in alike))
 
     def joined(self, parts: Components, x: Inputs) -> Components:
         """The mixture of a model's densities and their own."""

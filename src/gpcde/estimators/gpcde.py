@@ -23,7 +23,7 @@ from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
 from ..inference.design import Design
 from ..inference.schedule import Geometric
-from ..inference.start import regression, regression_bound, start
+from ..inference.start import regression, regression_bound, regressions, start
 from ..inference.training import Record, State, Trainer, train
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
@@ -44,7 +44,7 @@ from .companions import LEAST, Companions, Trial
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
-from .plan import Plan, choose
+from .plan import FEW_ROWS, Plan, choose
 from .second_start import by_neighbours, misses
 from .skewed import bent_inputs, bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
@@ -63,6 +63,9 @@ except ImportError:  # before, there is nothing to support
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
 """The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for.
 With fewer rows columns are learnt as they are."""
+
+LIKELY = 16
+"""How many regressions of few rows, as likely as each other, stand beside the model."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -92,9 +95,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         The parts of the model, by name or as they are, in place of all of the above (see `gpcde.inference.Design`).
     companions : {"auto", True, False}, default="auto"
         Whether other densities stand beside the model, with the shares that held-out rows give them: Gaussian process
-        regression, linear regression, a kernel estimate by the nearest rows and, from 150 rows on, an ensemble of
-        mixture networks; "auto": where the model is left open too (no design, `inference="auto"`), from 20 to 100,000
-        rows in memory and up to four outputs.
+        regression, linear regression, a kernel estimate by the nearest rows, of few rows one by all of them, and, from
+        100 rows on, an ensemble of mixture networks; "auto": where the model is left open too (no design,
+        `inference="auto"`), from 20 to 100,000 rows in memory and up to four outputs.
     x_transform : {"auto"} or None, default="auto"
         "auto": columns of X that are skewed are learnt by an asinh where the rows are likelier so (no design, rows in
         memory); None: as they are.
@@ -461,6 +464,12 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         other = regression(*asked, lengthscales=by_neighbours(rows, self.seed_))
         return max(plain, other, key=lambda state: regression_bound(*asked, state))
 
+    def _likely(self, rows: Rows, plan: Plan, plain: State) -> list[State]:
+        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway."""
+        if rows.n_rows > FEW_ROWS or plan.design.projects:
+            return [plain]
+        return regressions(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, rows.total, plain, LIKELY)
+
     def _bend(self, rows: Rows, plan: Plan, plain: State) -> State:
         """Take up an asinh of skewed columns, where these rows ask for it; the regression then."""
         inputs = rows.x.dense.shape[1] + rows.x.codes.shape[1]
@@ -499,16 +508,18 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             first = plain if going_on and plain is not None else self._regression(part, plan, part.total)
             begun = self.state_ if going_on else self._start(part, plan, first, part.total)
             left, watch = plan.trial_steps - int(begun.step), monitor if going_on else None
-            trials.append(Trial(part, first, self._steps(begun, part, part.total, plan, left, watch)))
+            likely = self._likely(part, plan, first)
+            trials.append(Trial(part, likely, self._steps(begun, part, part.total, plan, left, watch)))
             if plan.other is not None and going_on and not monitor.stopped:
                 another = plan._replace(design=plan.other)
                 alike = plan.other.input_map == plan.design.input_map
                 begun = self._start(part, another, first if alike else None, part.total)
                 state = self._steps(begun, part, part.total, another, plan.trial_steps)
-                trials[0] = Trial.better(known, trials[0], Trial(part, first, state))
+                trials[0] = Trial.better(known, trials[0], Trial(part, likely, state))
 
-        def whole() -> State:
-            return plain if not going_on and plain is not None else self._regression(known, plan, known.total)
+        def whole() -> list[State]:
+            first = plain if not going_on and plain is not None else self._regression(known, plan, known.total)
+            return self._likely(known, plan, first)
 
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)

@@ -9,12 +9,13 @@ simpler one of the paper: the nearest rows in x, all with one weight, and the un
 for all rows and too narrow for fifty; with method="neighbours_cv" it is the one that makes rows likeliest given theirs.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.utils import check_random_state
@@ -27,7 +28,7 @@ from ..runtime.blocks import by_blocks, padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import check_fields, check_positive, register
 from ..runtime.precision import on_device, scope
-from .base import DensityEstimator
+from .base import DensityEstimator, Rows
 
 if TYPE_CHECKING:
     from sklearn.neighbors import NearestNeighbors
@@ -241,6 +242,56 @@ def _narrowed(
     return scaled(best.x)
 
 
+@register
+class Marginal(NamedTuple):
+    """p(y) = sum_n v_n N(y | y_n, diag h²), wherever x is: rows in standard units, log v, and h."""
+
+    z: Float[np.ndarray, "N D"]
+    log_weight: Float[np.ndarray, " N"]
+    widths: Float[np.ndarray, " D"]
+
+    def check_values(self) -> None:
+        """Raise where a file holds what cannot be."""
+        check_fields(self)
+        check_positive(self, "widths")
+        if not len(self.z) == len(self.log_weight) > 0 or abs(logsumexp(self.log_weight)) > 1e-9:
+            raise ValueError("the weights of rows do not fit them")
+
+    def check_fits(self, x: Inputs, outputs: int) -> None:
+        """Raise where it is not of so many outputs."""
+        if not self.z.shape[1] == len(self.widths) == outputs:
+            raise ValueError("its rows do not fit its outputs")
+
+    @classmethod
+    def of(cls, rows: Rows, seed: int) -> "Marginal":
+        """These rows, those of no weight apart."""
+        some = rows.present
+        rng, nothing = np.random.RandomState(seed), make_inputs(rows=some.n_rows)
+        found = fit_bandwidths(rng, some.z, nothing, (), some.weight)
+        return cls(some.z, np.log(some.weight / some.total), np.asarray(found.y, float))
+
+    def components(self, x: Inputs) -> Components:
+        """A Gaussian on each row, the same at each x."""
+        mean = np.broadcast_to(self.z, (x.n_rows, *self.z.shape))
+        return Components(self.log_weight[None], mean, self.widths[None, None] ** 2)
+
+    def log_density(self, x: Inputs, z: Float[np.ndarray, "n D"]) -> Float[np.ndarray, " n"]:
+        """log p(z_n)."""
+
+        def some(x: Inputs, z: Float[np.ndarray, "b D"]) -> np.ndarray:
+            return self.components(x).log_pdf(z[:, None])[:, 0]
+
+        return by_blocks(some, (x, z), max(1, PAIRS_AT_ONCE // len(self.z)))
+
+    def ready(self) -> "Marginal":
+        """Itself: nothing is computed beforehand."""
+        return self
+
+    def drawn(self, key: PRNGKeyArray) -> Callable[[Inputs], Components]:
+        """As it is: it is not told how sure it is."""
+        return self.components
+
+
 class _Kernels(DensityEstimator):
     """What the two share: they keep their rows, and a Gaussian on each."""
 
@@ -277,15 +328,11 @@ class _Kernels(DensityEstimator):
         """h² of the outputs."""
         return np.asarray(self.bandwidths_.y)[None, None] ** 2
 
-    def _everywhere(self) -> Source:
+    def _everywhere(self, inputs: Inputs) -> Source:
         """The same density for every x."""
-
-        def components(rows: Int[np.ndarray, " b"]) -> Components:
-            count = len(self.y_)
-            mean = np.broadcast_to(self.y_, (len(rows), *self.y_.shape))
-            return Components(np.full((1, count), -np.log(count)), mean, self._variance())
-
-        return Source(components)
+        count = len(self.y_)
+        same = Marginal(self.y_, np.full(count, -np.log(count)), np.asarray(self.bandwidths_.y))
+        return Source(lambda rows: same.components(inputs.take(rows)))
 
     def _unconditional(self, rng: np.random.RandomState) -> Bandwidths:
         return fit_bandwidths(rng, self.y_, make_inputs(rows=len(self.y_)), ())
@@ -351,7 +398,7 @@ class KDE(_Kernels):
         return self
 
     def _source(self, inputs: Inputs) -> Source:
-        return self._everywhere()
+        return self._everywhere(inputs)
 
 
 class ConditionalKDE(_Kernels):
@@ -479,7 +526,7 @@ class ConditionalKDE(_Kernels):
 
             return Source(weighted, log_pdf)
         if not self.features_.width:  # all rows are as near
-            return self._everywhere()
+            return self._everywhere(inputs)
         count, index = min(self.n_neighbors, len(self.y_)), self._index()
 
         def nearest(rows: Int[np.ndarray, " b"]) -> Components:

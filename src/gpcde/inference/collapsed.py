@@ -4,6 +4,9 @@
 
 Without latents the optimum is one natural-gradient step of size 1 on all rows, so value and derivative are exact, and a
 quasi-Newton method needs a tenth of the steps that Adam does. An uncertain A is drawn once, and the draws are kept.
+
+Few rows leave much open about kernel, noise and trend: bound* is then nearly their log posterior θ, and by Laplace's
+approximation they are as likely to be draws from N(θ*, Λ⁻¹), Λ = -∂²bound*/∂θ² at its maximum θ*.
 """
 
 from types import ModuleType
@@ -18,6 +21,7 @@ from scipy.optimize import minimize
 
 from ..model.inputs import AnyArray
 from ..model.model import Model
+from ..model.quadrature import quasi_random
 from ..runtime.blocks import rung
 from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
@@ -31,6 +35,13 @@ PRECISION = 1e-6
 
 SLACK = 1e-3
 """Nats a row by which rounding may pass what no bound can."""
+
+STRIDE = 1e-3
+"""How far apart slopes are whose difference tells a curvature, in logarithms."""
+
+FIRM, FAR = 0.4, 3.0
+"""The least curvature, less than that of the priors, where the bound says less; and how far draws go at most, in
+standard deviations."""
 
 WORSE = 1e6
 """What a bound a row that is not finite counts as, so that a line search turns back."""
@@ -75,6 +86,41 @@ def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, s
 def highest_bound(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> float:
     """The bound a row with q(u) at its optimum; its model must have no latents."""
     return float(collapsed_bound(*_same(trainer, key, state, batch), flat(state.model))[0])
+
+
+@scope()
+def likely(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, count: int) -> list[State]:
+    """So many states (a power of two) that may be in place of this one, a maximum, by Laplace's approximation.
+
+    Kernel, noise and trend are drawn, as far as they are learnt, all else is as it was, and q(u) at its optimum.
+    """
+    same, numbers = _same(trainer, key, state, batch), np.asarray(flat(state.model))
+    nothing = jax.tree.map(lambda a: np.zeros(a.shape), state.model)
+    settings = flat(eqx.tree_at(_settings, nothing, jax.tree.map(np.ones_like, _settings(nothing)))) > 0
+
+    def slope(at: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        return np.asarray(trainer.n_data * collapsed_bound(*same, at)[1])
+
+    here = slope(numbers)
+    steps = np.eye(len(numbers))[settings & (here != 0)]
+    curvature = np.stack([(here - slope(numbers + STRIDE * step)) @ steps.T for step in steps]) / STRIDE
+    if not np.isfinite(curvature).all():
+        return [state]
+    values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+    standard, _ = quasi_random(count, len(steps))
+    changes = np.clip(standard, -FAR, FAR) / np.sqrt(np.maximum(values, FIRM)) @ vectors.T
+    states = []
+    for there in numbers + changes @ steps:
+        bound, _, posterior = collapsed_bound(*same, there)
+        if np.isfinite(bound):
+            found = with_numbers(jax.tree.map(np.asarray, state.model), there), posterior
+            states.append(eqx.tree_at(lambda s: (s.model, s.posterior), state, on_device(found)))
+    return states or [state]
+
+
+def _settings(model: Model) -> Any:
+    """What few rows leave open."""
+    return model.kernel, model.likelihood, model.trend
 
 
 def _same(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[Trainer, Any, State, Batch]:

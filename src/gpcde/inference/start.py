@@ -35,7 +35,7 @@ from ..runtime.compilation import compiled
 from ..runtime.precision import on_device, scope
 from ..runtime.randomness import entropy
 from .bound import mean_outputs
-from .collapsed import highest_bound, maximised
+from .collapsed import highest_bound, likely, maximised
 from .components import gaussianised
 from .data import Batch, whole
 from .design import LITTLE_NOISE, TRIALS, Design
@@ -163,6 +163,36 @@ def regression_bound(
     """
     rows = _checked(key, x, y, design, weight, n_data)
     return highest_bound(_first_trainer(design, rows.n_data), key, plain, rows.some)
+
+
+def regressions(
+    key: PRNGKeyArray,
+    x: Inputs,
+    y: Float[np.ndarray, "n D"],
+    design: Design,
+    weight: Float[np.ndarray, " n"],
+    n_data: float,
+    plain: State,
+    count: int,
+) -> list[State]:
+    """Regressions of rows that are as likely as each other, where few rows leave kernel, noise and trend open.
+
+    Parameters
+    ----------
+    key, x, y, design, weight, n_data
+        As for `regression`.
+    plain : State
+        The model without latents, as `regression` makes it of them.
+    count : int
+        How many, a power of two.
+
+    Returns
+    -------
+    list of State
+        Which differ in kernel, noise, trend and q(u).
+    """
+    rows = _checked(key, x, y, design, weight, n_data)
+    return likely(_first_trainer(design, rows.n_data), key, plain, rows.some, count)
 
 
 class _Rows(NamedTuple):
