@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 import pytest
 from scipy.stats import lognorm, multivariate_normal, skew
@@ -125,6 +126,29 @@ def test_the_bound_of_regression_is_its_likelihood_and_knows_its_units() -> None
 
     wide = units.bent(0.0, 1e6, z, np.ones(n))
     assert bound(rows.in_units(units, wide)) - np.log(wide.scale[0] * 1e6) == pytest.approx(bound(rows), abs=1e-4)
+
+
+def test_errors_of_rows_left_out_are_those_of_regression_without_them() -> None:
+    """An exact process at its own settings, row by row; an uncertain A is as it is on average, however uncertain."""
+    n = 24
+    z = (Y[:n, None] - Y[:n].mean()) / Y[:n].std()
+    rows = Rows(make_inputs(X[:n]), z, np.ones(n))
+    asked: dict[str, Any] = {"inference": "none", "inducing": n, "first": "lbfgs"}
+    state = regression(key_of(0), rows.x, rows.z, gpcde.Design(**asked, jitter=1e-10), rows.weight)
+    kernel: Any = state.model.kernel
+    distance = (X[:n] - X[:n].T) / np.exp(kernel.log_lengthscales)
+    k = np.exp(kernel.log_variance - 0.5 * distance**2)
+    noisy = k + float(state.model.noise_variance) * np.eye(n)
+    expected = [
+        z[i, 0] - np.delete(k[i], i) @ np.linalg.solve(np.delete(np.delete(noisy, i, 0), i, 1), np.delete(z[:, 0], i))
+        for i in range(n)
+    ]
+    np.testing.assert_allclose(skewed._left_out_errors(rows, state), expected, atol=1e-4)
+    design = gpcde.Design(**asked, input_map="project", input_dim=1)
+    sure = regression(key_of(0), rows.x, rows.z, design, rows.weight)
+    there: Any = sure.model.input_map
+    unsure = eqx.tree_at(lambda s: s.model.input_map.log_std, sure, there.log_std + 1)
+    np.testing.assert_array_equal(*(skewed._left_out_errors(rows, one) for one in (sure, unsure)))
 
 
 def scattered(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

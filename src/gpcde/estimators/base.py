@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -73,6 +72,8 @@ def check_number(name: str, value: Any, low: float, high: float = np.inf, closed
 
 def split_folds(cv: Any, rows: int) -> list[tuple[Int[np.ndarray, " k"], Int[np.ndarray, " t"]]]:
     """Rows to learn from and rows to test on: of that many shuffled folds, or of a splitter of scikit-learn."""
+    from sklearn.model_selection import KFold, check_cv  # half a second that most have no need of
+
     if isinstance(cv, Integral):
         if cv < 2:
             raise ValueError(f"cv, the number of folds, must be at least 2, got {cv!r}")

@@ -23,6 +23,7 @@ from ..inference.start import ENOUGH
 from ..inference.training import State, Trainer, optimal_posterior
 from ..model.inputs import Inputs
 from ..model.model import Model
+from ..prediction.nodes import Nodes
 from ..prediction.paths import draw_path
 from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import check_fields, check_positive, register
@@ -43,6 +44,9 @@ LEAST = 0.02
 DOUBT, REGRESSION_DOUBT, NETWORKS_DOUBT, AHEAD = 2.0, 1.0, 2.0, 2.0
 """How many rows are thought to have been seen of which the model, regression and networks have a log density higher
 than all others, by how much: where few rows are held out, chance would leave nothing to one of them."""
+
+DRAWS = 128
+"""Of an uncertain A, in what regression answers."""
 
 ENOUGH_FOR_NETWORKS = 100
 """With fewer rows than this no networks are thought of."""
@@ -98,7 +102,7 @@ class Regression(NamedTuple):
 
     def ready(self) -> Predictor:
         """The predictor, made once for all blocks of rows."""
-        return Predictor.create(self.model, self.posterior)
+        return Predictor.create(self.model, self.posterior, Nodes.for_model(self.model, cloud=DRAWS))
 
     def components(self, x: Inputs) -> Components:
         """A Gaussian at each x; where an uncertain A is drawn, a mixture of them."""

@@ -21,6 +21,7 @@ from ..density.transforms import OutputTransform
 from ..inference.start import ENOUGH as SOME
 from ..inference.training import State
 from ..model.likelihood import known_noise
+from ..prediction.nodes import Nodes
 from ..prediction.predictor import Predictor
 from .base import Rows
 from .kde import likeliest
@@ -154,8 +155,13 @@ def _promising(rows: Rows, plain: State) -> tuple[float, float]:
 
 
 def _left_out_errors(rows: Rows, plain: State) -> Float[np.ndarray, " n"]:
-    """What regression is wrong by about each row, had it not seen it: (z - μ) / (1 - v / σ²), v the variance of f."""
-    told = Predictor.create(plain.model, plain.posterior).components(rows.x)
+    """What regression is wrong by about each row, had it not seen it: (z - μ) / (1 - v / σ²), v the variance of f.
+
+    An uncertain A is as it is on average.
+    """
+    draws = plain.model.input_map.draw_dim
+    middle = Nodes(np.zeros((1, 0)), np.zeros(1), np.zeros((1, draws)) if draws else None)
+    told = Predictor.create(plain.model, plain.posterior, middle).components(rows.x)
     noise = known_noise(plain.model.likelihood)
     leverage = np.clip(np.broadcast_to(told.variance, told.mean.shape)[:, 0, 0] / noise - 1, 0, 0.95)
     return (rows.z - told.mean[:, 0])[:, 0] / (1 - leverage)
