@@ -99,7 +99,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"learning_rate": np.nan}, "learning_rate must be positive"),
     ({"validation_fraction": 1.0, "early_stopping": True}, "validation_fraction must lie between 0 and 1, got 1.0"),
     ({"early_stopping": True, "inference": "gaussian"}, "early_stopping needs q"),
-    ({"y_transform": "root"}, "y_transform must be None, 'log' or 'logit', got 'root'"),
+    ({"y_transform": "root"}, "y_transform must be 'auto', None, 'log' or 'logit', got 'root'"),
     ({"y_transform": "log"}, r"y_transform='log' needs every y strictly between 0 and inf, but y\["),
     ({"y_bounds": (0.0, 1.0)}, "y_bounds need a y_transform"),
     ({"random_state": "seed"}, "'seed' cannot be used to seed"),

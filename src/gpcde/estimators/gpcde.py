@@ -384,6 +384,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
     @property
     def _transform(self) -> str | None:
         """What is known of it before the rows are."""
+        if self.y_transform not in ("auto", None, "log", "logit"):
+            raise ValueError(f"y_transform must be 'auto', None, 'log' or 'logit', got {self.y_transform!r}")
         return None if self.y_transform == "auto" else self.y_transform
 
     def _common_scale(self) -> bool:
