@@ -6,9 +6,9 @@
 Settings may be chosen by the part "tune"; "report" is for the table, which --readme puts into that file. One JSON line
 is written for each data set, size, seed and model, and what is there is not done again; a fit that fails is a line with
 its error. Lines keep the log density of every test row, so that any two models can be compared pair by pair. CPU
-seconds are of all threads; the first seed of a size compiles (`cold`), and the table has the ratio of those fits and
-that of the others, of their medians; prediction is timed when it is done again. CRPS (of several outputs, the energy
-score) and calibration error are of the first 500 test rows.
+seconds are of all threads; the first seed of a size compiles (`cold`), and the table has the medians of those fits and
+of the others, and their ratios to the MDN's; prediction is timed when it is done again. CRPS (of several outputs, the
+energy score) and calibration error are of the first 500 test rows.
 
 The rivals, each with early stopping or a search of its own:
     MDN              5 or 10 components, rate 0.001 or 0.003, early stopped; the best of the four by the rows they hold
@@ -242,7 +242,8 @@ def table(lines: list[Line], names: list[str]) -> str:
         "its score",
         "difference",
         "below the truth",
-        "CPU / MDN: first / later",
+        "CPU seconds: first / later",
+        "of the MDN's",
     )
     out = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     found: dict[tuple[str, int], dict[str, dict[int, Line]]] = {}
@@ -259,7 +260,7 @@ def table(lines: list[Line], names: list[str]) -> str:
         if not rivals:
             continue
         best = max(sorted(rivals), key=means.__getitem__)
-        own_score, text, truth, ratio = "failed", "–", "–", "–"
+        own_score, text, truth, spent, ratio = "failed", "–", "–", "–", "–"
         if "GPCDE" not in whole:
             failed += 1
         else:
@@ -270,15 +271,19 @@ def table(lines: list[Line], names: list[str]) -> str:
             text = f"{'**' * (gap >= -error)}{gap:+.3f} ± {error:.3f}{'**' * (gap >= -error)}"
             if whole["GPCDE"][0]["truth"] is not None:
                 truth = f"{np.mean([line['truth'] - line['log_density'] for line in whole['GPCDE']]):.3f}"
+            times = {line["cold"] for line in whole["GPCDE"]}
+            spent = " / ".join(f"{cpu(whole['GPCDE'], cold):.2g}" for cold in sorted(times, reverse=True))
             if "MDN" in whole:
-                kinds = {line["cold"] for line in whole["GPCDE"]} & {line["cold"] for line in whole["MDN"]}
+                kinds = times & {line["cold"] for line in whole["MDN"]}
                 for cold in kinds:
                     ratios[cold].append(cpu(whole["GPCDE"], cold) / cpu(whole["MDN"], cold))
                 ratio = " / ".join(f"{ratios[cold][-1]:.1f}" for cold in sorted(kinds, reverse=True))
             if "Stacked" in whole:
                 ahead, error = difference(whole["Stacked"], whole["GPCDE"])
                 stacked.append(ahead > error)
-        out.append(f"| {name} | {size} | {own_score} | {best} | {means[best]:.3f} | {text} | {truth} | {ratio} |")
+        out.append(
+            f"| {name} | {size} | {own_score} | {best} | {means[best]:.3f} | {text} | {truth} | {spent} | {ratio} |"
+        )
     first = sum(gap >= 0 for gap, _ in gaps)
     facts = [f"Of {len(gaps) + failed}, GPCDE is first on {first}, and first or within one standard error on {level}"]
     facts += [f"it failed on {failed}"] if failed else []
