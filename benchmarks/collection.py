@@ -40,7 +40,7 @@ SEEN = (
 )
 """Sets that were looked at before there was this division (all ten of the paper's UCI sets: see results/README.md)."""
 
-LATER = ("blocks", "clusters", "funnel", "nearly", "rates", "ring", "tides", "wages")
+LATER = ("apart", "blocks", "clusters", "funnel", "idle", "nearly", "rates", "ring", "tides", "wages")
 """Laws that were written after the division."""
 
 SIZES = (50, 200, 1000, 5000)
@@ -232,6 +232,12 @@ def additive20(X: np.ndarray) -> Distribution:
     return Mixture(_columns(middle - apart, middle + apart), 0.25, _columns(1 - upper, upper))
 
 
+def apart(X: np.ndarray) -> Distribution:
+    """Two bumps that lie where they lie, whatever the five inputs are."""
+    one = np.ones(len(X))
+    return Mixture(_columns(-one, 1.2 * one), np.array([[0.3, 0.8]]), _columns(0.6 * one, 0.4 * one))
+
+
 def blocks(X: np.ndarray) -> Distribution:
     """A mean of two inputs that is constant on each of nine boards of a floor, and little noise."""
     a, b = np.trunc(X * np.array([2.0, 1.5])).astype(int).T
@@ -291,6 +297,12 @@ def funnel(X: np.ndarray) -> Distribution:
 def heavytails(X: np.ndarray) -> Distribution:
     """Student's t with 3 degrees of freedom round a smooth surface."""
     return stats.t(3.0, 2 * np.sin(2 * X[:, 0]) + X[:, 1], 0.3 * np.exp(0.5 * X[:, 1]))
+
+
+def idle(X: np.ndarray) -> Distribution:
+    """A smooth function of six inputs, and four more of which it knows nothing."""
+    a, b, c, d, e, f = X[:, :6].T
+    return stats.norm(3 * np.sin(2 * a * b + a) + 2 * np.exp(-2 * c**2) + 1.5 * d - e * f, 0.3)
 
 
 def linear(X: np.ndarray) -> Distribution:
@@ -379,6 +391,7 @@ def wages(X: np.ndarray) -> Distribution:
 
 LAWS = {
     "additive20": Law(20, (-1, 1), additive20, (100, 400, 2000, 5000)),
+    "apart": Law(5, (-1, 1), apart, (50, 200)),
     "blocks": Law(2, (-1, 1), blocks, (100, 400, 2000)),
     "changingnoise": Law(1, (-2, 2), changingnoise, (20, 100, 400, 2000)),
     "clusters": Law(2, (-1, 1), clusters, (100, 400, 2000)),
@@ -388,6 +401,7 @@ LAWS = {
     "friedman": Law(10, (0, 1), friedman, (100, 400, 2000, 5000)),
     "funnel": Law(5, (-1, 1), funnel, (100, 400, 2000)),
     "heavytails": Law(2, (-1, 1), heavytails, (100, 400, 2000)),
+    "idle": Law(10, (-1, 1), idle, (50, 100, 200, 400)),
     "linear": Law(5, (-1, 1), linear, (20, 100, 400, 2000)),
     "nearly": Law(4, (-1, 1), nearly, (20, 50, 200)),
     "places": Law(3, (-1, 1), places, (100, 400, 2000, 5000)),

@@ -35,7 +35,7 @@ runs: Any = module(FILE.with_name("defaults.py"))
 TUNE = [
     *("autos", "boston", "concrete", "concreteslump", "energy", "engel", "gas", "geyser", "kin8nm", "lane2", "mcycle"),
     *("naval", "power", "protein", "pumadyn32nm", "taxi", "winered", "winewhite", "yacht"),
-    *("additive20", "blocks", "clusters", "crossing", "demo", "funnel", "linear"),
+    *("additive20", "apart", "blocks", "clusters", "crossing", "demo", "funnel", "idle", "linear"),
     *("nearly", "rates", "ring", "sparse30", "threebranches", "tides", "wages"),
 ]
 REPORT = [
@@ -180,7 +180,7 @@ def test_the_table_sets_gpcde_beside_its_best_rival() -> None:
     lines += [line("GPCDE", 0, logs - 0.5), line("GPCDE", 1, logs - 0.3)]
     made = runs.table(lines, ["skew"])
     assert "| MDN |" in made
-    assert "| -0.400 ± 0.100 | – | 0.2 / 0.5 |" in made
+    assert "| -0.400 ± 0.100 | – | 1 / 1 | 0.2 / 0.5 |" in made
     assert "Of 1, GPCDE is first on 0, and first or within one standard error on 0;" in made
     assert "above it on 1 of 1" in made
     failed = runs.table(
