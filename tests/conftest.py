@@ -253,7 +253,7 @@ LONG = {
         "the_density_is_the_dense_mixture[3]",
         "where_noise_and_prior_vary_so_do_variances_and_weights[2]",
     ),
-    "test_programs.py": ("a_second_process_compiles_no_step_and_answers_the_same",),
+    "test_programs.py": ("a_second_process_compiles_nothing_and_answers_the_same",),
     "test_rivals.py": (
         "each_comes_close_to_the_truth[bimodal-CVAE]",
         "each_comes_close_to_the_truth[bimodal-GPCDE0]",

@@ -152,12 +152,12 @@ jax.monitoring.register_event_duration_secs_listener(
     lambda name, seconds, **more: compiled.append(more.get("fun_name")) if "backend_compile" in name else None
 )
 X = np.linspace(-1, 1, 20)[:, None]
-model = gpcde.GPCDE(inference="none", n_inducing=4, max_steps=5, random_state=0).fit(X, np.sin(3 * X[:, 0]))
-print(model.score(X, np.sin(3 * X[:, 0])).hex(), sum("run_chunk" in str(name) for name in compiled))
+model = gpcde.GPCDE(max_steps=5, random_state=0).fit(X, np.sin(3 * X[:, 0]))
+print(model.score(X, np.sin(3 * X[:, 0])).hex(), len(compiled))
 """
 
 
-def test_a_second_process_compiles_no_step_and_answers_the_same(folder: Path) -> None:
+def test_a_second_process_compiles_nothing_and_answers_the_same(folder: Path) -> None:
     def run() -> list[str]:
         return subprocess.run(
             [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=300

@@ -25,7 +25,7 @@ from ..runtime.blocks import padded, rung
 from ..runtime.compilation import compiled
 from ..runtime.files import LARGEST, Stored, check_positive
 from ..runtime.precision import scope
-from ..runtime.randomness import entropy, key_of
+from ..runtime.randomness import entropy, folded, key_of
 from .base import Rows
 from .mdn import NetworkOutput, as_mixture, components_of, first_bias, log_densities_of, log_density
 from .network_training import split_rows, train_network
@@ -154,7 +154,7 @@ class Ensemble(Stored):
         components = size.components[outputs > 1]
         bias = first_bias(rows.z, components, full=True)
         layers = rows.x.dense.shape[1] + sum(levels), *[size.width] * 3, len(bias)
-        made = [MLP.create(jax.random.fold_in(key, i), layers, last_scale=0.1) for i in range(size.networks)]
+        made = [MLP.create(folded(key, i), layers, last_scale=0.1) for i in range(size.networks)]
         weights, biases = jax.tree.map(
             lambda *same: np.stack(same).astype(np.float32),
             *((one.weights, (*one.biases[:-1], bias)) for one in made),

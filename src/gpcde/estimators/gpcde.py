@@ -36,7 +36,7 @@ from ..prediction.predictor import Predictor, check_predicts
 from ..runtime.files import pack
 from ..runtime.memory import require_memory
 from ..runtime.precision import scope
-from ..runtime.randomness import key_of
+from ..runtime.randomness import folded, key_of
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
@@ -702,7 +702,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         seed = seed_of(random_state)
         inputs = self._apply_tables(X)
         with scope():
-            keys = [jax.random.fold_in(key_of(seed), i) for i in range(n)]
+            keys = [folded(key_of(seed), i) for i in range(n)]
             return DensitySamples([self._drawn(key, inputs) for key in keys])
 
     def path(self, key: PRNGKeyArray) -> Path:

@@ -99,7 +99,7 @@ def likely(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, coun
     settings = flat(eqx.tree_at(_settings, nothing, jax.tree.map(np.ones_like, _settings(nothing)))) > 0
 
     def slope(at: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
-        return np.asarray(trainer.n_data * collapsed_bound(*same, at)[1])
+        return float(trainer.n_data) * np.asarray(collapsed_bound(*same, at)[1])
 
     here = slope(numbers)
     steps = np.eye(len(numbers))[settings & (here != 0)]

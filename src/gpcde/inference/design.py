@@ -22,6 +22,7 @@ from ..model.surfaces import Surface
 from ..model.trend import LinearTrend, NoTrend, SmoothTrend, Trend
 from ..runtime.files import register
 from ..runtime.precision import on_device
+from ..runtime.randomness import folded
 from .components import principal_components
 
 KERNELS: dict[str, type[RBF] | type[Matern32] | type[Matern52]] = {
@@ -303,7 +304,7 @@ class Design:
             return self.plain_likelihood()
         if self.likelihood == "mixed":
             return MixedNoise.create(FIRST_NOISE)
-        return VaryingNoise.create(self._surface(jax.random.fold_in(key, 1), x), FIRST_NOISE, self._believed_noise())
+        return VaryingNoise.create(self._surface(folded(key, 1), x), FIRST_NOISE, self._believed_noise())
 
     def _believed_noise(self) -> float | None:
         return BELIEVED_NOISE if self.beliefs else None
@@ -320,7 +321,7 @@ class Design:
             return self.prior
         if self.prior == "normal":
             return StandardNormal()
-        return TiltedNormal(self._surface(jax.random.fold_in(key, 2), x))
+        return TiltedNormal(self._surface(folded(key, 2), x))
 
     def make_jitter(self) -> float:
         """Enough for the type."""

@@ -34,6 +34,7 @@ from ..runtime.blocks import rung
 from ..runtime.compilation import compiled, shapes_of
 from ..runtime.files import Stored, check_fields, check_positive, register
 from ..runtime.precision import on_device, require_wide, scope, wide
+from ..runtime.randomness import folded
 from ..runtime.spread import Spread, agreed, together
 from .bound import Draws, Terms, draw, evaluate_bound
 from .data import Batch, Data
@@ -591,6 +592,6 @@ def optimal_posterior(trainer: Trainer, key: PRNGKeyArray, state: State, data: B
                 continue
             share = np.asarray(weight[rows].sum() / weight.sum())
             batch = jax.tree.map(np.asarray, data).take(rows).padded(min(batch_size, rung(rows.stop - begin)))
-            part = _statistics(trainer, jax.random.fold_in(key, begin), state, batch, share)
+            part = _statistics(trainer, folded(key, begin), state, batch, share)
             total = part if total is None else jax.tree.map(jnp.add, total, part)
         return eqx.tree_at(lambda s: s.posterior, state, total)
