@@ -23,11 +23,7 @@ def units(preset: str) -> list[Unit]:
     wanted = [(model, size) for size in sizes for model in reversed(MODELS)]
     return [
         _scale_unit(preset),
-        *(
-            _unit(model, size, preset)
-            for model, size in wanted
-            if model != FREE_FORM or preset == "paper" or size == "1K"
-        ),
+        *(_unit(model, size, preset) for model, size in wanted if model != FREE_FORM or preset != "quick"),
     ]
 
 
