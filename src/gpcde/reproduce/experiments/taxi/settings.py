@@ -64,7 +64,7 @@ SECONDS: dict[str, tuple[float, float, float]] = {
     "GP-LVM": (30, 40, 60),
     "GP": (20, 20, 30),
     "GP-CDE": (40, 60, 120),
-    FREE_FORM: (200, 400, 500),
+    FREE_FORM: (80, 100, 130),
     BENT: (60, 80, 180),
     WARPED: (60, 130, 670),
     DEFAULT: (50, 150, 200),
