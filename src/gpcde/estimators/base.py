@@ -72,7 +72,7 @@ def check_number(name: str, value: Any, low: float, high: float = np.inf, closed
 
 def split_folds(cv: Any, rows: int) -> list[tuple[Int[np.ndarray, " k"], Int[np.ndarray, " t"]]]:
     """Rows to learn from and rows to test on: of that many shuffled folds, or of a splitter of scikit-learn."""
-    from sklearn.model_selection import KFold, check_cv  # half a second that most have no need of
+    from sklearn.model_selection import KFold, check_cv  # slow to import, and most have no need of it
 
     if isinstance(cv, Integral):
         if cv < 2:

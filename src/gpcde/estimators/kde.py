@@ -46,6 +46,9 @@ ITERATIONS = 200
 METHODS = ("cv_ml", "neighbours", "neighbours_cv")
 """Of `ConditionalKDE`."""
 
+LEAST = 1e-100
+"""No file holds a bandwidth that is less."""
+
 NARROWEST = 1e-3
 """The least bandwidth in standard units: values that repeat exactly would ask for none."""
 
@@ -62,7 +65,7 @@ class Bandwidths(NamedTuple):
         """Raise where a file holds what cannot be."""
         check_fields(self)
         check_positive(self, "x", "y")
-        if min(self.x.min(initial=1.0), self.y.min(initial=1.0)) < 1e-100:
+        if min(self.x.min(initial=1.0), self.y.min(initial=1.0)) < LEAST:
             raise ValueError("Bandwidths so small that squares of distances in their units are no numbers")
         if ((self.categories < 0) | (self.categories >= 1)).any():
             raise ValueError("Bandwidths.categories must lie between 0 and 1")
@@ -254,6 +257,8 @@ class Marginal(NamedTuple):
         """Raise where a file holds what cannot be."""
         check_fields(self)
         check_positive(self, "widths")
+        if self.widths.min(initial=1.0) < LEAST:
+            raise ValueError("Marginal.widths are so small that squares of distances in their units are no numbers")
         if not len(self.z) == len(self.log_weight) > 0 or abs(logsumexp(self.log_weight)) > 1e-9:
             raise ValueError("the weights of rows do not fit them")
 

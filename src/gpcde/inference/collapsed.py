@@ -102,7 +102,11 @@ def likely(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, coun
         return float(trainer.n_data) * np.asarray(collapsed_bound(*same, at)[1])
 
     here = slope(numbers)
-    steps = np.eye(len(numbers))[settings & (here != 0)]
+    places = np.flatnonzero(settings & (here != 0))
+    if not len(places):
+        return [state]
+    steps = np.zeros((len(places), len(numbers)))
+    steps[np.arange(len(places)), places] = 1
     curvature = np.stack([(here - slope(numbers + STRIDE * step)) @ steps.T for step in steps]) / STRIDE
     if not np.isfinite(curvature).all():
         return [state]
