@@ -12,6 +12,7 @@ from gpcde.estimators.plan import (
     FEW_ROWS,
     FEW_STEPS,
     FIRM,
+    FIRST_ROWS,
     FIRST_STEPS,
     FULL_BATCH,
     MANY_INPUTS,
@@ -156,11 +157,20 @@ def test_more_rows_have_a_mean_of_their_own() -> None:
     """With more inducing inputs for more rows and inputs; those of the density stay few."""
     assert [plan(n, dense=4).design.trend for n in (500, 501)] == ["quiet", "smooth"]
     assert plan(501, outputs=3).design.trend == "linear"
-    assert [plan(n, dense=4).design.first_inducing for n in (1_000, 10_000)] == [96, 192]
+    assert [plan(n).design.first_inducing for n in (1_000, 10_000)] == [96, 192]
     assert plan(10_000, dense=1).design.first_inducing == 32
-    assert [plan(n, dense=3).design.first_inducing for n in (100, 500, 501)] == [96, 192, 96]
-    assert plan(500, dense=2).design.first_inducing == 96
+    assert plan(500).design.first_inducing == 96
     assert plan(10_000, dense=4).design.inducing == 48
+
+
+def test_regression_of_three_numbers_or_more_is_exact_first() -> None:
+    """An inducing input on each of few rows, or on each of some of many, which find the kernel; not with an A."""
+    assert [plan(n, dense=3).design.first_inducing for n in (100, 500, 501)] == [96, 496, 192]
+    assert [plan(n, dense=3, inference="none").design.inducing for n in (500, 5_000)] == [496, 192]
+    assert [plan(1_000, dense=dense).design.first_rows for dense in (2, 3)] == [None, FIRST_ROWS]
+    projected = plan(1_000, dense=3, levels=(4,)).design
+    assert (projected.first_rows, projected.first_inducing) == (None, 96)
+    assert plan(400, dense=MANY_INPUTS + 1).design.first_inducing == 192
 
 
 def test_what_regression_leaves_decides_of_a_mean_of_its_own() -> None:

@@ -13,13 +13,14 @@ from gpcde.inference.components import gaussianised
 from gpcde.inference.design import Design, projection_start
 from gpcde.inference.posterior import Statistics
 from gpcde.inference.schedule import Geometric
-from gpcde.inference.start import start
+from gpcde.inference.start import MOST_PLACES, regression, regression_bound, start
 from gpcde.inference.training import State, Trainer, train
 from gpcde.model.input_maps import Features
 from gpcde.model.inputs import Inputs, make_inputs
 from gpcde.model.latents import GaussianLatents
 from gpcde.model.likelihood import VaryingNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
+from gpcde.model.trend import SmoothTrend
 
 SMALL: dict[str, Any] = {"inducing": 30, "points": 20}
 """Of all designs that say nothing else, of one input and up to 48 rows: they share their programs."""
@@ -213,6 +214,62 @@ def test_without_latents_noise_and_features_are_as_designed() -> None:
     log_scale = state.model.likelihood.log_scale(inputs, jnp.zeros((1, 1, 0)))
     assert np.corrcoef(x[:, 0], np.asarray(log_scale)[:, 0])[0, 1] > 0.9
     assert np.ptp(log_scale) > 1
+
+
+def smooth(n: int) -> tuple[Inputs, np.ndarray]:
+    """An even function of one of three inputs, which a line does not see, and what two do together."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.7, 1.7, (n, 3))
+    y = np.cos(1.5 * x[:, :1]) + x[:, 1:2] * x[:, 2:] + 0.03 * rng.standard_normal((n, 1))
+    return make_inputs(x), (y - y.mean()) / y.std()
+
+
+FEW: dict[str, Any] = {"first": "lbfgs", "first_steps": 40, "first_inducing": 8, "trend": "linear", "beliefs": True}
+
+
+def test_few_rows_find_a_kernel_that_few_inducing_inputs_would_not() -> None:
+    """Eight of them in three dimensions prefer noise to a function; 32 rows with an inducing input on each do not."""
+    (x, y), key = smooth(96), jax.random.key(0)
+    designs = [Design("none", **FEW, first_rows=few) for few in (None, 32)]
+    plain, found = (regression(key, x, y, design) for design in designs)
+    assert found.model.inducing_points.shape == plain.model.inducing_points.shape == (8, 3)
+    ones, n = np.ones(len(y)), float(len(y))
+    bounds = [regression_bound(key, x, y, designs[0], ones, n, state) for state in (plain, found)]
+    assert bounds[1] > bounds[0] - 1e-3
+    same = regression(key, x, y, Design("none", **FEW, first_rows=len(y)))  # no more rows than that: no such step
+    for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_of_no_weight_find_no_kernel() -> None:
+    """What they say changes nothing."""
+    (x, y), key, design = smooth(96), jax.random.key(0), Design("none", **FEW, first_rows=32)
+    weight = np.ones(len(y))
+    weight[::3] = 0
+    other = np.where(weight[:, None] > 0, y, 10.0)
+    one, two = (regression(key, x, known, design, weight) for known in (y, other))
+    np.testing.assert_allclose(one.model.kernel.lengthscales, two.model.kernel.lengthscales, rtol=1e-9)
+
+
+def test_regression_goes_on_from_one_like_it() -> None:
+    """Of half of the rows: after one step it is beyond where one step from the first settings leads."""
+    (x, y), key = smooth(96), jax.random.key(0)
+    design = Design("none", **{**FEW, "first_steps": 1})
+    before = regression(key, x.take(slice(48)), y[:48], Design("none", **FEW))
+    ones, n = np.ones(len(y)), float(len(y))
+    first, further = (regression(key, x, y, design, like=like) for like in (None, before))
+    one, two = (regression_bound(key, x, y, design, ones, n, state) for state in (first, further))
+    assert two > one + 0.1
+
+
+def test_a_mean_beside_latents_has_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many inducing inputs regression had, since each step computes them again."""
+    monkeypatch.setattr(sys.modules["gpcde.inference.start"], "MOST_PLACES", 5)
+    (x, y), design = smooth(48), Design(**SMALL, **{**FEW, "trend": "smooth"}, trials=1)
+    trend = start(jax.random.key(0), x, y, design).model.trend
+    assert isinstance(trend, SmoothTrend)
+    assert trend.inducing_points.shape == (5, 3)
+    assert MOST_PLACES >= 96
 
 
 def test_rows_that_count_twice_are_two_rows_to_the_start() -> None:

@@ -35,7 +35,7 @@ from gpcde.model import (
     VaryingNoise,
     make_inputs,
 )
-from gpcde.model.kernels import SPREAD, Kernel
+from gpcde.model.kernels import LARGER, LONGER, SPREAD, VARIANCE_SPREAD, Kernel
 from gpcde.model.model import kernel_rows, separated
 from gpcde.model.surfaces import Surface
 from gpcde.prediction.paths import draw_path
@@ -232,18 +232,26 @@ def test_closed_form_expectations_refuse_a_trend() -> None:
         evaluate_bound(model, Statistics.prior(3, 1), data, draws, N, local)
 
 
-def log_normal(value: Any, median: Any, spread: float) -> float:
-    return float(norm.logpdf(np.log(value), np.log(median), spread).sum())
+def log_normal(value: Any, median: Any, spread: float, above: float | None = None) -> float:
+    """Two halves of normal ones where there is a spread above the median, each as high there as the other."""
+    gap = np.log(value) - np.log(median)
+    scaled = np.where(gap > 0, gap / (above or spread), gap / spread)
+    return float(norm.logpdf(scaled).sum())
 
 
 @pytest.mark.parametrize("kind", [RBF, Matern52])
-def test_believed_lengthscales_have_a_log_normal_prior(kind: type[RBF] | type[Matern52]) -> None:
+@pytest.mark.parametrize("variance", [1.7, 0.6])
+def test_believed_lengthscales_have_a_prior_that_is_wider_above(
+    kind: type[RBF] | type[Matern52], variance: float
+) -> None:
     """Differences of penalties are those of log densities; without beliefs there are none."""
     kernel = kind.create(2, [0.5, 2.0], believed=True)
     assert float(kernel.penalty()) == 0
-    other = kind(kernel.dims, jnp.log(1.7), jnp.log(jnp.asarray([0.9, 1.1])), kernel.believed)
-    expected = log_normal([0.5, 2.0], [0.5, 2.0], SPREAD) - log_normal([0.9, 1.1], [0.5, 2.0], SPREAD)
-    np.testing.assert_allclose(other.penalty(), expected + 0.5 * np.log(1.7) ** 2, rtol=1e-11)
+    other = kind(kernel.dims, jnp.log(variance), jnp.log(jnp.asarray([0.9, 1.1])), kernel.believed)
+    spreads = SPREAD, LONGER
+    expected = log_normal([0.5, 2.0], [0.5, 2.0], *spreads) - log_normal([0.9, 1.1], [0.5, 2.0], *spreads)
+    of_variance = 0.5 * (np.log(variance) / (LARGER if variance > 1 else VARIANCE_SPREAD)) ** 2
+    np.testing.assert_allclose(other.penalty(), expected + of_variance, rtol=1e-11)
     assert float(kind(kernel.dims, other.log_variance, other.log_lengthscales).penalty()) == 0
     np.testing.assert_allclose((other * RBF.create((2,))).penalty(), other.penalty())
     np.testing.assert_allclose((other + RBF.create((2,))).penalty(), other.penalty())

@@ -457,10 +457,13 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         inputs = rows.sample.x
         return rows.parts(self.seed_) if wanted and inputs.dense.shape[1] + inputs.codes.shape[1] else []
 
-    def _regression(self, rows: Rows, plan: Plan, total: float) -> State:
-        """The model without latents, of rows that stand for that many; the better of two starts, where it needs two."""
+    def _regression(self, rows: Rows, plan: Plan, total: float, like: State | None = None) -> State:
+        """The model without latents, of rows that stand for that many; the better of two starts, where it needs two.
+
+        Where there is one of nearly these rows, it goes on from there.
+        """
         asked = key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total
-        plain = regression(*asked)
+        plain = regression(*asked, like=like)
         if self.design is not None or plan.design.projects or not misses(plain, rows):
             return plain
         other = regression(*asked, lengthscales=by_neighbours(rows, self.seed_))
@@ -520,8 +523,9 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 trials[0] = Trial.better(known, trials[0], Trial(part, likely, state))
 
         def whole() -> list[State]:
-            first = plain if not going_on and plain is not None else self._regression(known, plan, known.total)
-            return self._likely(known, plan, first)
+            if not going_on and plain is not None:
+                return self._likely(known, plan, plain)
+            return self._likely(known, plan, self._regression(known, plan, known.total, first if going_on else None))
 
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)

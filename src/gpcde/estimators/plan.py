@@ -73,6 +73,9 @@ HELD_SHARE = 0.4
 FIRST_STEPS = 100
 """How long the model without latents, which finds the mean, is trained at most."""
 
+FIRST_ROWS = 256
+"""How many rows find its kernel first, of three numbers or more: a bound of an inducing input on each is quick."""
+
 
 class Plan(NamedTuple):
     """The model, the size of a batch, the number of steps, and the ends of the step sizes for Adam and for q(u).
@@ -147,6 +150,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         first="lbfgs",
         first_steps=FIRST_STEPS,
         first_inducing=None if none else first,
+        first_rows=FIRST_ROWS if dense > 2 and not input_dim else None,
     )
     plan = _plan(design, params, rows)
     if not varying or rows <= FEW_ROWS or input_map == "warp":
@@ -206,11 +210,11 @@ def _inducing(rows: int, dense: int, latent_dim: int, apart: bool) -> int:
 def _first_inducing(rows: int, dense: int, categories: int, alone: bool) -> int:
     """Of the mean, which x alone decides: a curve beside latents needs few, a surface what many rows can tell of it.
 
-    For few rows of three numbers or more they are as many as nearly all of the rows; with categories, whose places are
-    uncertain, each of them costs more.
+    For few rows of three numbers or more there is one on each of them: with fewer, a smooth function nearly without
+    noise is missed. With inputs that are projected, whose places are uncertain, each of them costs more.
     """
-    if dense > 2 and not categories and rows <= FEW_ROWS:
-        return 192
+    if dense > 2 and not categories:
+        return rows if rows <= FEW_ROWS and dense <= MANY_INPUTS else 192
     if alone:
         return 96
     return 32 if dense + categories <= 1 else 96 if rows <= 2_000 else 192

@@ -109,6 +109,8 @@ class Design:
         How long, at most.
     first_inducing : int, default=None
         How many inducing inputs that model has; None: as many as the other.
+    first_rows : int, default=None
+        How many rows find its kernel first where there are more, with an inducing input on each; None: no such step.
 
     Examples
     --------
@@ -150,6 +152,7 @@ class Design:
     first: str = "adam"
     first_steps: int = 100
     first_inducing: int | None = None
+    first_rows: int | None = None
 
     def __post_init__(self) -> None:
         options = {

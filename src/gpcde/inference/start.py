@@ -14,7 +14,7 @@ Data are expected in standard units: columns of x and y with mean 0 and variance
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -44,6 +44,9 @@ from .training import State, Trainer, TrainingError, optimal_posterior, train
 
 ENOUGH, PLENTY = 2_000, 50_000
 """Rows that tell where to start, and where each of many categories does; more only take time."""
+
+MOST_PLACES = 192
+"""Inducing inputs of a mean that goes on beside what varies with the latents: each step computes them again."""
 
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
@@ -120,6 +123,7 @@ def regression(
     weight: Float[np.ndarray, " n"] | None = None,
     n_data: float | None = None,
     lengthscales: Float[np.ndarray, " c"] | None = None,
+    like: State | None = None,
 ) -> State:
     """The model of this design without its latents, trained: where `start` begins.
 
@@ -129,13 +133,15 @@ def regression(
         As for `start`.
     lengthscales : array of shape (c,), default=None
         Of the kernel, one for each column of the context, to train from; None: the same for all.
+    like : State, default=None
+        Such a model of other rows or units, to train from.
 
     Returns
     -------
     State
         Sparse Gaussian process regression of y on the contexts.
     """
-    return _without_latents(key, design, _checked(key, x, y, design, weight, n_data), lengthscales)
+    return _without_latents(key, design, _checked(key, x, y, design, weight, n_data), lengthscales, like)
 
 
 def regression_bound(
@@ -340,7 +346,11 @@ def _latent_inputs(
 
 @scope()
 def _without_latents(
-    key: PRNGKeyArray, design: Design, rows: _Rows, lengthscales: Float[np.ndarray, " c"] | None = None
+    key: PRNGKeyArray,
+    design: Design,
+    rows: _Rows,
+    lengthscales: Float[np.ndarray, " c"] | None = None,
+    like: State | None = None,
 ) -> State:
     """Step 1: sparse GP regression, of the outputs on the contexts; with no contexts, the prior.
 
@@ -360,15 +370,48 @@ def _without_latents(
         trend=design.make_trend(width),
         jitter=design.make_jitter(),
     )
+    if like is not None:
+        model = eqx.tree_at(_found, model, _found(like.model))
     trainer = _first_trainer(design, n_data)
     state = trainer.init(model)
     if width and design.first == "lbfgs":
+        if lengthscales is None and like is None:
+            state = _by_few(trainer, key, design, state, some, left)
         state = maximised(trainer, key, state, some, design.first_steps)
     elif width:
         state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
     if mixing.period:
         state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)
     return state
+
+
+def _found(model: Model) -> Any:
+    """What is found of the model without latents, but for its inducing inputs."""
+    return model.kernel, model.input_map, model.likelihood, model.trend
+
+
+def _by_few(
+    trainer: Trainer, key: PRNGKeyArray, design: Design, state: State, some: Batch, left: Float[np.ndarray, "n c"]
+) -> State:
+    """This state with the kernel, noise and trend that are found by a few of these rows, where they are more.
+
+    With an inducing input on each of them nothing is sparse. Fewer than rows make the bound prefer a kernel that is
+    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Two parts
+    of the rows are tried, since a maximum is a matter of luck, and all judge.
+    """
+    present = np.flatnonzero(np.asarray(some.weight) > 0)
+    if design.first_rows is None or len(present) <= design.first_rows:
+        return state
+    states = []
+    for rows in (present[: design.first_rows], present[-design.first_rows :]):
+        part = some.take(rows)
+        alone = _first_trainer(design, float(part.weight.sum()))
+        exact = eqx.tree_at(
+            lambda m: m.inducing_points, state.model, on_device(_centres(left[rows], design.first_rows))
+        )
+        found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
+        states.append(trainer.init(eqx.tree_at(_found, state.model, _found(found))))
+    return max(states, key=lambda one: highest_bound(trainer, key, one, some))
 
 
 def _first_trainer(design: Design, n_data: float) -> Trainer:
@@ -420,6 +463,9 @@ def _completed(
     scale = lengthscale * input_map.latent_lengthscale
     before = known_noise(plain.likelihood)
     noise, left = before * share, None
+    places = np.asarray(plain.inducing_points)
+    if len(places) > MOST_PLACES:
+        plain = eqx.tree_at(lambda m: m.inducing_points, plain, on_device(_centres(places, MOST_PLACES)))
     trend = design.extend_trend(plain)
     if trend is plain.trend:
         if design.beliefs:

@@ -17,9 +17,15 @@ def diagonal_kl(
     return 0.5 * ((mean * jnp.exp(-log_scale)) ** 2 + jnp.exp(2 * log_ratio) - 1) - log_ratio
 
 
-def surprise(log_value: Float[Array, "*s"], median: Float[np.ndarray, "*s"] | float, spread: float) -> Float[Array, ""]:
-    """Minus the log density of log values under N(log median, spread²), a constant apart, summed."""
-    return 0.5 * jnp.sum(((log_value - np.log(median)) / spread) ** 2)
+def surprise(
+    log_value: Float[Array, "*s"], median: Float[np.ndarray, "*s"] | float, spread: float, above: float | None = None
+) -> Float[Array, ""]:
+    """Minus the log density of log values under N(log median, spread²), a constant apart, summed.
+
+    With `above`, that is the standard deviation of the half above the median.
+    """
+    gap = log_value - np.log(median)
+    return 0.5 * jnp.sum((gap / (spread if above is None else jnp.where(gap > 0, above, spread))) ** 2)
 
 
 class Gaussian(NamedTuple):

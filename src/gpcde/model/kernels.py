@@ -41,8 +41,12 @@ from .part import Certain
 
 K = TypeVar("K", bound="Stationary")
 
-SPREAD = 0.7
-"""The standard deviation of the logarithm of a lengthscale a priori, where one is believed."""
+SPREAD, LONGER = 0.7, 1.4
+"""The standard deviations of the logarithm of a lengthscale a priori, where one is believed, below its median and above
+it: an input may say next to nothing."""
+
+VARIANCE_SPREAD, LARGER = 1.0, 3.0
+"""Those of the logarithm of the variance: a function that is smooth all over is a small part of a large process."""
 
 
 def jittered(gram: Float[Array, "m m"], jitter: float) -> Float[Array, "m m"]:
@@ -254,11 +258,13 @@ class Stationary(_Ard):
         return dataclasses.replace(self, log_lengthscales=_log(lengthscales, (len(self.dims),), "lengthscales"))
 
     def penalty(self) -> Float[Array, ""]:
-        """Minus the log of a normal prior of the logarithms, a constant apart, where something is believed."""
+        """Minus the log of a prior of the logarithms, two halves of normal ones, where something is believed."""
         if not self.believed:
             return jnp.zeros(())
-        lengthscales = surprise(self.log_lengthscales, np.array(self.believed), SPREAD)
-        return lengthscales if self.free_variance else lengthscales + surprise(self.log_variance, 1.0, 1.0)
+        lengthscales = surprise(self.log_lengthscales, np.array(self.believed), SPREAD, LONGER)
+        if self.free_variance:
+            return lengthscales
+        return lengthscales + surprise(self.log_variance, 1.0, VARIANCE_SPREAD, LARGER)
 
     @staticmethod
     @abc.abstractmethod
