@@ -1,5 +1,6 @@
 """Where training starts: the guess of w, the places of categories, and that the latents are in use at once."""
 
+import sys
 from typing import Any
 
 import jax
