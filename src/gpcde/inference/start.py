@@ -48,6 +48,9 @@ ENOUGH, PLENTY = 2_000, 50_000
 MOST_PLACES = 192
 """Inducing inputs of a mean that goes on beside what varies with the latents: each step computes them again."""
 
+SHORTER = 0.3
+"""What lengthscales of a second start are multiplied by: of many inputs few may matter, which long ones do not see."""
+
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
 
@@ -375,8 +378,8 @@ def _without_latents(
     trainer = _first_trainer(design, n_data)
     state = trainer.init(model)
     if width and design.first == "lbfgs":
-        if lengthscales is None and like is None:
-            state = _by_few(trainer, key, design, state, some, left)
+        if like is None:
+            state = _by_few(trainer, key, design, state, some, left, lengthscales)
         state = maximised(trainer, key, state, some, design.first_steps)
     elif width:
         state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
@@ -391,26 +394,33 @@ def _found(model: Model) -> Any:
 
 
 def _by_few(
-    trainer: Trainer, key: PRNGKeyArray, design: Design, state: State, some: Batch, left: Float[np.ndarray, "n c"]
+    trainer: Trainer,
+    key: PRNGKeyArray,
+    design: Design,
+    state: State,
+    some: Batch,
+    left: Float[np.ndarray, "n c"],
+    lengthscales: Float[np.ndarray, " c"] | None,
 ) -> State:
     """This state with the kernel, noise and trend that are found by a few of these rows, where they are more.
 
     With an inducing input on each of them nothing is sparse. Fewer than rows make the bound prefer a kernel that is
-    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Two parts
-    of the rows are tried, since a maximum is a matter of luck, and all judge.
+    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Which
+    maximum is found is a matter of luck: two parts of the rows are tried, one from shorter lengthscales, and all judge,
+    after some steps with them.
     """
-    present = np.flatnonzero(np.asarray(some.weight) > 0)
+    present, width = np.flatnonzero(np.asarray(some.weight) > 0), left.shape[1]
     if design.first_rows is None or len(present) <= design.first_rows:
         return state
-    states = []
-    for rows in (present[: design.first_rows], present[-design.first_rows :]):
-        part = some.take(rows)
+    begin, states = np.full(width, np.sqrt(width)) if lengthscales is None else lengthscales, []
+    for rows, factor in ((present[: design.first_rows], 1.0), (present[-design.first_rows :], SHORTER)):
+        part, centres = some.take(rows), on_device(_centres(left[rows], design.first_rows))
         alone = _first_trainer(design, float(part.weight.sum()))
-        exact = eqx.tree_at(
-            lambda m: m.inducing_points, state.model, on_device(_centres(left[rows], design.first_rows))
-        )
+        kernel = design.make_kernel(width, factor * begin)
+        exact = eqx.tree_at(lambda m: (m.kernel, m.inducing_points), state.model, (kernel, centres))
         found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
-        states.append(trainer.init(eqx.tree_at(_found, state.model, _found(found))))
+        there = trainer.init(eqx.tree_at(_found, state.model, _found(found)))
+        states.append(maximised(trainer, key, there, some, max(1, design.first_steps // 4)))
     return max(states, key=lambda one: highest_bound(trainer, key, one, some))
 
 
