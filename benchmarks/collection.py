@@ -40,7 +40,10 @@ SEEN = (
 )
 """Sets that were looked at before there was this division (all ten of the paper's UCI sets: see results/README.md)."""
 
-LATER = ("apart", "blocks", "clusters", "funnel", "idle", "nearly", "rates", "ring", "tides", "wages")
+LATER = (
+    *("apart", "blocks", "bowl", "clusters", "funnel", "gentle", "idle"),
+    *("nearly", "rates", "ring", "slope", "tides", "wages"),
+)
 """Laws that were written after the division."""
 
 SIZES = (50, 200, 1000, 5000)
@@ -245,6 +248,12 @@ def blocks(X: np.ndarray) -> Distribution:
     return stats.norm(heights[a, b], 0.2)
 
 
+def bowl(X: np.ndarray) -> Distribution:
+    """A function of five inputs, of ten, that is bent the same all over, and little noise."""
+    a, b, c, d, e = X[:, :5].T
+    return stats.norm(1.5 * a * b + 2 * c**2 + 1.5 * d + 0.8 * e, 0.15)
+
+
 def changingnoise(X: np.ndarray) -> Distribution:
     """A smooth curve; the noise goes up and down by a factor of 20."""
     x = X[:, 0]
@@ -294,6 +303,12 @@ def funnel(X: np.ndarray) -> Distribution:
     return stats.norm(X[:, 0] - X[:, 1] + 0.7 * X[:, 2] ** 2, np.exp(-1.5 + 1.8 * X[:, 3] * (1 + X[:, 4]) / 2))
 
 
+def gentle(X: np.ndarray) -> Distribution:
+    """A smooth function of five inputs, of ten, one of which a line does not see, and little noise."""
+    a, b, c, d, e = X[:, :5].T
+    return stats.norm(np.exp(a) * np.cos(1.5 * b) + np.tanh(2 * c) + d * e, 0.1)
+
+
 def heavytails(X: np.ndarray) -> Distribution:
     """Student's t with 3 degrees of freedom round a smooth surface."""
     return stats.t(3.0, 2 * np.sin(2 * X[:, 0]) + X[:, 1], 0.3 * np.exp(0.5 * X[:, 1]))
@@ -341,6 +356,12 @@ def skew(X: np.ndarray) -> Distribution:
     """Gamma noise on a curve, from nearly exponential to nearly normal."""
     x = X[:, 0]
     return stats.gamma(np.exp(1.5 + 1.1 * x), np.cos(2 * x), 0.4)
+
+
+def slope(X: np.ndarray) -> Distribution:
+    """A smooth function of five inputs, of ten, and more noise."""
+    a, b, c, d, e = X[:, :5].T
+    return stats.norm(np.sin(1.5 * a + b) + 1.2 * (c - 0.3) ** 2 * d + e, 0.3)
 
 
 def sparse30(X: np.ndarray) -> Distribution:
@@ -393,6 +414,7 @@ LAWS = {
     "additive20": Law(20, (-1, 1), additive20, (100, 400, 2000, 5000)),
     "apart": Law(5, (-1, 1), apart, (50, 200)),
     "blocks": Law(2, (-1, 1), blocks, (100, 400, 2000)),
+    "bowl": Law(10, (-1, 1), bowl, (50, 100, 400)),
     "changingnoise": Law(1, (-2, 2), changingnoise, (20, 100, 400, 2000)),
     "clusters": Law(2, (-1, 1), clusters, (100, 400, 2000)),
     "correlated": Law(2, (-1, 1), correlated, (100, 400, 2000)),
@@ -400,6 +422,7 @@ LAWS = {
     "demo": Law(1, (-2, 2), demonstration, (100, 400, 2000)),
     "friedman": Law(10, (0, 1), friedman, (100, 400, 2000, 5000)),
     "funnel": Law(5, (-1, 1), funnel, (100, 400, 2000)),
+    "gentle": Law(10, (-1, 1), gentle, (50, 100, 400, 1000)),
     "heavytails": Law(2, (-1, 1), heavytails, (100, 400, 2000)),
     "idle": Law(10, (-1, 1), idle, (50, 100, 200, 400)),
     "linear": Law(5, (-1, 1), linear, (20, 100, 400, 2000)),
@@ -408,6 +431,7 @@ LAWS = {
     "rates": Law(12, (-1, 1), rates, (200, 1000, 5000)),
     "ring": Law(2, (-1, 1), ring, (100, 400, 2000)),
     "skew": Law(1, (-1, 1), skew, (100, 400, 2000)),
+    "slope": Law(10, (-1, 1), slope, (50, 100, 400, 1000)),
     "sparse30": Law(30, (-1, 1), sparse30, (100, 400, 2000, 5000)),
     "spiral": Law(2, (-1, 1), spiral, (100, 400, 2000, 5000)),
     "step": Law(1, (-2, 2), step, (100, 400, 2000)),
