@@ -48,8 +48,9 @@ ENOUGH, PLENTY = 2_000, 50_000
 MOST_PLACES = 192
 """Inducing inputs of a mean that goes on beside what varies with the latents: each step computes them again."""
 
-SHORTER = 0.3
-"""What lengthscales of a second start are multiplied by: of many inputs few may matter, which long ones do not see."""
+QUIET = 0.02
+"""A noise to begin with, in standard units, that leaves all to be told by the kernel: more would take up what inputs
+tell together, before their lengthscales are found."""
 
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
@@ -379,7 +380,7 @@ def _without_latents(
     state = trainer.init(model)
     if width and design.first == "lbfgs":
         if like is None:
-            state = _by_few(trainer, key, design, state, some, left, lengthscales)
+            state = _by_few(trainer, key, design, state, some, left)
         state = maximised(trainer, key, state, some, design.first_steps)
     elif width:
         state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
@@ -400,24 +401,22 @@ def _by_few(
     state: State,
     some: Batch,
     left: Float[np.ndarray, "n c"],
-    lengthscales: Float[np.ndarray, " c"] | None,
 ) -> State:
     """This state with the kernel, noise and trend that are found by a few of these rows, where they are more.
 
     With an inducing input on each of them nothing is sparse. Fewer than rows make the bound prefer a kernel that is
-    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Which
-    maximum is found is a matter of luck: two parts of the rows are tried, one from shorter lengthscales, and all judge,
-    after some steps with them.
+    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Two parts
+    of the rows are tried, one from little noise, and all judge, after some steps with them.
     """
-    present, width = np.flatnonzero(np.asarray(some.weight) > 0), left.shape[1]
+    present = np.flatnonzero(np.asarray(some.weight) > 0)
     if design.first_rows is None or len(present) <= design.first_rows:
         return state
-    begin, states = np.full(width, np.sqrt(width)) if lengthscales is None else lengthscales, []
-    for rows, factor in ((present[: design.first_rows], 1.0), (present[-design.first_rows :], SHORTER)):
+    first, states = state.model.likelihood, []
+    quiet = first.with_noise_variance(QUIET) if design.noise_variance is None else first
+    for rows, noise in ((present[: design.first_rows], quiet), (present[-design.first_rows :], first)):
         part, centres = some.take(rows), on_device(_centres(left[rows], design.first_rows))
+        exact = eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres))
         alone = _first_trainer(design, float(part.weight.sum()))
-        kernel = design.make_kernel(width, factor * begin)
-        exact = eqx.tree_at(lambda m: (m.kernel, m.inducing_points), state.model, (kernel, centres))
         found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
         there = trainer.init(eqx.tree_at(_found, state.model, _found(found)))
         states.append(maximised(trainer, key, there, some, max(1, design.first_steps // 4)))
