@@ -168,6 +168,7 @@ def test_regression_of_three_numbers_or_more_is_exact_first() -> None:
     assert [plan(n, dense=3).design.first_inducing for n in (100, 500, 501)] == [96, 496, 192]
     assert [plan(n, dense=3, inference="none").design.inducing for n in (500, 5_000)] == [496, 192]
     assert [plan(1_000, dense=dense).design.first_rows for dense in (2, 3)] == [None, FIRST_ROWS]
+    assert [plan(n, dense=3).design.trend_inducing for n in (500, 501, 2_001)] == [192, 96, 192]
     projected = plan(1_000, dense=3, levels=(4,)).design
     assert (projected.first_rows, projected.first_inducing) == (None, 96)
     assert plan(400, dense=MANY_INPUTS + 1).design.first_inducing == 192

@@ -1,6 +1,5 @@
 """Where training starts: the guess of w, the places of categories, and that the latents are in use at once."""
 
-import sys
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from gpcde.inference.components import gaussianised
 from gpcde.inference.design import Design, projection_start
 from gpcde.inference.posterior import Statistics
 from gpcde.inference.schedule import Geometric
-from gpcde.inference.start import MOST_PLACES, regression, regression_bound, start
+from gpcde.inference.start import regression, regression_bound, start
 from gpcde.inference.training import State, Trainer, train
 from gpcde.model.input_maps import Features
 from gpcde.model.inputs import Inputs, make_inputs
@@ -263,14 +262,12 @@ def test_regression_goes_on_from_one_like_it() -> None:
     assert two > one + 0.1
 
 
-def test_a_mean_beside_latents_has_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many inducing inputs regression had, since each step computes them again."""
-    monkeypatch.setattr(sys.modules["gpcde.inference.start"], "MOST_PLACES", 5)
-    (x, y), design = smooth(48), Design(**SMALL, **{**FEW, "trend": "smooth"}, trials=1)
+def test_a_mean_beside_latents_has_as_few_inducing_inputs_as_told() -> None:
+    """However many regression had."""
+    (x, y), design = smooth(48), Design(**SMALL, **{**FEW, "trend": "smooth"}, trials=1, trend_inducing=5)
     trend = start(jax.random.key(0), x, y, design).model.trend
     assert isinstance(trend, SmoothTrend)
     assert trend.inducing_points.shape == (5, 3)
-    assert MOST_PLACES >= 96
 
 
 def test_rows_that_count_twice_are_two_rows_to_the_start() -> None:

@@ -40,7 +40,7 @@ from ..runtime.randomness import folded, key_of
 from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
-from .companions import Companions, Trial
+from .companions import LEAST, Companions, Trial
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
@@ -63,9 +63,6 @@ except ImportError:  # before, there is nothing to support
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
 """The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for.
 With fewer rows columns are learnt as they are."""
-
-LITTLE = 0.15
-"""A share of the density for which a model is trained no further, once it has it."""
 
 LIKELY = 16
 """How many regressions of few rows, as likely as each other, stand beside the model."""
@@ -535,8 +532,8 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         if going_on:
             self.state_ = on_host(_stretched(trials[0].state, self.n_seen_ / trials[0].rows.total))
             monitor.reach(self.state_)
-            # what answers have a small part of is not worth more steps
-            monitor.stopped |= self.companions_ is not None and self.companions_.shares[0] < LITTLE
+            # what answers hardly have a part of is not worth more steps
+            monitor.stopped |= self.companions_ is not None and self.companions_.shares[0] < LEAST
         self.weighed_ = True
 
     def _steps(

@@ -151,6 +151,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         first_steps=FIRST_STEPS,
         first_inducing=None if none else first,
         first_rows=FIRST_ROWS if dense > 2 and not input_dim else None,
+        trend_inducing=96 if FEW_ROWS < rows <= MANY_ROWS else 192,
     )
     plan = _plan(design, params, rows)
     if not varying or rows <= FEW_ROWS or input_map == "warp":

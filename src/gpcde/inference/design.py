@@ -111,6 +111,9 @@ class Design:
         How many inducing inputs that model has; None: as many as the other.
     first_rows : int, default=None
         How many rows find its kernel first where there are more, with an inducing input on each; None: no such step.
+    trend_inducing : int, default=None
+        How many inducing inputs its Gaussian process has at most where it goes on as a trend, since each step computes
+        them again; None: all that it had.
 
     Examples
     --------
@@ -153,6 +156,7 @@ class Design:
     first_steps: int = 100
     first_inducing: int | None = None
     first_rows: int | None = None
+    trend_inducing: int | None = None
 
     def __post_init__(self) -> None:
         options = {

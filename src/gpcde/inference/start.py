@@ -45,9 +45,6 @@ from .training import State, Trainer, TrainingError, optimal_posterior, train
 ENOUGH, PLENTY = 2_000, 50_000
 """Rows that tell where to start, and where each of many categories does; more only take time."""
 
-MOST_PLACES = 192
-"""Inducing inputs of a mean that goes on beside what varies with the latents: each step computes them again."""
-
 QUIET = 0.02
 """A noise to begin with, in standard units, that leaves all to be told by the kernel: more would take up what inputs
 tell together, before their lengthscales are found."""
@@ -405,22 +402,19 @@ def _by_few(
     """This state with the kernel, noise and trend that are found by a few of these rows, where they are more.
 
     With an inducing input on each of them nothing is sparse. Fewer than rows make the bound prefer a kernel that is
-    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Two parts
-    of the rows are tried, one from little noise, and all judge, after some steps with them.
+    too smooth, with which they can tell all: another maximum, from which there is no way to the better one.
     """
     present = np.flatnonzero(np.asarray(some.weight) > 0)
     if design.first_rows is None or len(present) <= design.first_rows:
         return state
-    first, states = state.model.likelihood, []
-    quiet = first.with_noise_variance(QUIET) if design.noise_variance is None else first
-    for rows, noise in ((present[: design.first_rows], quiet), (present[-design.first_rows :], first)):
-        part, centres = some.take(rows), on_device(_centres(left[rows], design.first_rows))
-        exact = eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres))
-        alone = _first_trainer(design, float(part.weight.sum()))
-        found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
-        there = trainer.init(eqx.tree_at(_found, state.model, _found(found)))
-        states.append(maximised(trainer, key, there, some, max(1, design.first_steps // 4)))
-    return max(states, key=lambda one: highest_bound(trainer, key, one, some))
+    few, noise = present[: design.first_rows], state.model.likelihood
+    if design.noise_variance is None:
+        noise = noise.with_noise_variance(QUIET)
+    part, centres = some.take(few), on_device(_centres(left[few], design.first_rows))
+    exact = eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres))
+    alone = _first_trainer(design, float(part.weight.sum()))
+    found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
+    return trainer.init(eqx.tree_at(_found, state.model, _found(found)))
 
 
 def _first_trainer(design: Design, n_data: float) -> Trainer:
@@ -473,8 +467,8 @@ def _completed(
     before = known_noise(plain.likelihood)
     noise, left = before * share, None
     places = np.asarray(plain.inducing_points)
-    if len(places) > MOST_PLACES:
-        plain = eqx.tree_at(lambda m: m.inducing_points, plain, on_device(_centres(places, MOST_PLACES)))
+    if design.trend_inducing is not None and len(places) > design.trend_inducing:
+        plain = eqx.tree_at(lambda m: m.inducing_points, plain, on_device(_centres(places, design.trend_inducing)))
     trend = design.extend_trend(plain)
     if trend is plain.trend:
         if design.beliefs:
