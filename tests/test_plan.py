@@ -1,5 +1,6 @@
 """What is chosen where the user did not say, and that the user's word comes first."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from gpcde import GPCDE
 from gpcde.estimators.plan import (
     BATCH,
     EXACT_RATES,
+    FEW_OF_MEAN,
     FEW_ROWS,
     FEW_STEPS,
     FIRM,
@@ -18,12 +20,14 @@ from gpcde.estimators.plan import (
     MANY_INPUTS,
     MANY_ROWS,
     MANY_STEPS,
+    MOST_OF_MEAN,
     MOST_STEPS,
     NOISY,
     POINTS,
     Plan,
     choose,
 )
+from gpcde.inference.design import LITTLE_NOISE
 
 
 def plan(rows: int = 100, dense: int = 2, outputs: int = 1, levels: tuple[int, ...] = (), **said: Any) -> Plan:
@@ -168,7 +172,8 @@ def test_regression_of_three_numbers_or_more_is_exact_first() -> None:
     assert [plan(n, dense=3).design.first_inducing for n in (100, 500, 501)] == [96, 496, 192]
     assert [plan(n, dense=3, inference="none").design.inducing for n in (500, 5_000)] == [496, 192]
     assert [plan(1_000, dense=dense).design.first_rows for dense in (2, 3)] == [None, FIRST_ROWS]
-    assert [plan(n, dense=3).design.trend_inducing for n in (500, 501, 2_001)] == [192, 96, 192]
+    means = [plan(n, dense=3).design.trend_inducing for n in (500, 501, 2_001)]
+    assert means == [MOST_OF_MEAN, FEW_OF_MEAN, MOST_OF_MEAN]
     projected = plan(1_000, dense=3, levels=(4,)).design
     assert (projected.first_rows, projected.first_inducing) == (None, 96)
     assert plan(400, dense=MANY_INPUTS + 1).design.first_inducing == 192
@@ -181,6 +186,9 @@ def test_what_regression_leaves_decides_of_a_mean_of_its_own() -> None:
     assert (made.noisy.input_map, made.noisy.trend, made.noisy.inducing) == ("features", "linear", 96)
     assert made.settled(0.9 * NOISY) is made
     assert made.settled(NOISY).design is made.noisy
+    little = made.settled(0.9 * LITTLE_NOISE).design  # a mean that rows fix closely is worth more
+    assert (little.trend_inducing, made.design.trend_inducing) == (MOST_OF_MEAN, FEW_OF_MEAN)
+    assert dataclasses.replace(little, trend_inducing=FEW_OF_MEAN) == made.design
     for other in (plan(500), plan(MANY_ROWS + 1), plan(501, outputs=2)):
         assert other.settled(1.0) is other
 

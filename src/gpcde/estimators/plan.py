@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..inference.design import Design
+from ..inference.design import LITTLE_NOISE, Design
 from ..model.inputs import make_inputs
 from ..model.mixing import principal_start
 from ..runtime.precision import scope
@@ -73,6 +73,9 @@ HELD_SHARE = 0.4
 FIRST_STEPS = 100
 """How long the model without latents, which finds the mean, is trained at most."""
 
+FEW_OF_MEAN, MOST_OF_MEAN = 96, 192
+"""Inducing inputs, at most, of a mean that is kept apart: each step computes them again."""
+
 FIRST_ROWS = 256
 """How many rows find its kernel first, of three numbers or more: a bound of an inducing input on each is quick."""
 
@@ -96,8 +99,11 @@ class Plan(NamedTuple):
     noisy: Design | None = None
 
     def settled(self, noise_variance: float) -> "Plan":
-        """The plan for rows of which regression leaves this noise."""
-        return self if self.noisy is None or noise_variance < NOISY else self._replace(design=self.noisy)
+        """The plan for rows of which regression leaves this noise: little makes the mean worth more inducing inputs."""
+        if self.noisy is None or LITTLE_NOISE <= noise_variance < NOISY:
+            return self
+        little = dataclasses.replace(self.design, trend_inducing=MOST_OF_MEAN)
+        return self._replace(design=self.noisy if noise_variance >= NOISY else little)
 
     @property
     def held_steps(self) -> int:
@@ -151,7 +157,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         first_steps=FIRST_STEPS,
         first_inducing=None if none else first,
         first_rows=FIRST_ROWS if dense > 2 and not input_dim else None,
-        trend_inducing=96 if FEW_ROWS < rows <= MANY_ROWS else 192,
+        trend_inducing=FEW_OF_MEAN if FEW_ROWS < rows <= MANY_ROWS else MOST_OF_MEAN,
     )
     plan = _plan(design, params, rows)
     if not varying or rows <= FEW_ROWS or input_map == "warp":
