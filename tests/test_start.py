@@ -300,6 +300,8 @@ def test_the_same_key_gives_the_same_start() -> None:
         ({"input_map": "warp", "inference": "none"}, "warp"),
         ({"levels": (3,)}, "categories"),
         ({"inducing": 0}, "inducing"),
+        ({"first_rows": 0}, "first_rows must be at least 1 or None"),
+        ({"trend_inducing": 0}, "trend_inducing"),
         ({"kernel": "cubic"}, "kernel"),
         ({"mixing_posterior": "magic"}, "mixing_posterior"),
         ({"inference": "amortised", "expectation": "closed", "kernel": "matern52"}, "closed"),

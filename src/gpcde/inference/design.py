@@ -209,6 +209,10 @@ class Design:
         for name in ("inducing", "trials", "draws", "first_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("first_inducing", "first_rows", "trend_inducing"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 or None, got {value}")
 
     @property
     def projects(self) -> bool:
