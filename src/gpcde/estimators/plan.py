@@ -74,7 +74,7 @@ FIRST_STEPS = 100
 """How long the model without latents, which finds the mean, is trained at most."""
 
 FEW_OF_MEAN, MOST_OF_MEAN = 96, 192
-"""Inducing inputs, at most, of a mean that is kept apart: each step computes them again."""
+"""Inducing inputs of the mean, fewer and more; and at most where it is kept apart: each step computes them again."""
 
 FIRST_ROWS = 256
 """How many rows find its kernel first, of three numbers or more: a bound of an inducing input on each is quick."""
@@ -221,10 +221,10 @@ def _first_inducing(rows: int, dense: int, categories: int, alone: bool) -> int:
     noise is missed. With inputs that are projected, whose places are uncertain, each of them costs more.
     """
     if dense > 2 and not categories:
-        return rows if rows <= FEW_ROWS and dense <= MANY_INPUTS else 192
+        return rows if rows <= FEW_ROWS and dense <= MANY_INPUTS else MOST_OF_MEAN
     if alone:
-        return 96
-    return 32 if dense + categories <= 1 else 96 if rows <= 2_000 else 192
+        return FEW_OF_MEAN
+    return 32 if dense + categories <= 1 else FEW_OF_MEAN if rows <= MANY_ROWS else MOST_OF_MEAN
 
 
 MODEL_PARAMETERS = {

@@ -135,7 +135,7 @@ def regression(
     lengthscales : array of shape (c,), default=None
         Of the kernel, one for each column of the context, to train from; None: the same for all.
     like : State, default=None
-        Such a model of other rows or units, to train from.
+        Such a model of other rows or units, to train from, its lengthscales in place of those given.
 
     Returns
     -------
