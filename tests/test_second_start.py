@@ -23,10 +23,19 @@ def hidden(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_it_finds_what_matters_and_the_better_start_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     (X, y), (at, truth) = hidden(300, 1), hidden(500, 2)
     found = GP(max_steps=50, random_state=1).fit(X, y)
-    monkeypatch.setattr(estimator, "misses", lambda plain, rows: False)
+    monkeypatch.setattr(estimator, "misses", lambda *asked: False)
     missed = GP(max_steps=50, random_state=1).fit(X, y)
     assert known_noise(missed.state_.model.likelihood) > 0.5 > 0.1 > known_noise(found.state_.model.likelihood)
     assert found.score(at, truth) > missed.score(at, truth) + 1
+
+
+def test_little_noise_that_explains_nothing_is_a_miss_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    (X, y), (at, truth) = hidden(300), hidden(500, 100)
+    found = GP(max_steps=50, random_state=0).fit(X, y)
+    monkeypatch.setattr(estimator, "misses", lambda *asked: False)
+    missed = GP(max_steps=50, random_state=0).fit(X, y)
+    assert known_noise(missed.state_.model.likelihood) < 0.5
+    assert found.score(at, truth) > 1 > 0 > missed.score(at, truth) + 1
 
 
 def test_where_there_is_nothing_to_find_the_first_start_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +51,8 @@ def test_where_there_is_nothing_to_find_the_first_start_stays(monkeypatch: pytes
     score = GPCDE(**settings).fit(X, y).score(X, y)
     tried: list[bool] = []
 
-    def never(plain: Any, rows: Rows) -> bool:
-        tried.append(misses(plain, rows))
+    def never(*asked: Any) -> bool:
+        tried.append(misses(*asked))
         return False
 
     monkeypatch.setattr(estimator, "misses", never)

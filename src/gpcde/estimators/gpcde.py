@@ -44,7 +44,7 @@ from .companions import LEAST, Companions, Trial
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
-from .plan import FEW_ROWS, Plan, choose
+from .plan import FEW_ROWS, FIRST_ROWS, Plan, choose
 from .second_start import by_neighbours, misses
 from .skewed import bent_inputs, bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
@@ -463,15 +463,22 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         Where there is one of nearly these rows, it goes on from there.
         """
         asked = key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total
+
+        def evidence(state: State) -> float:
+            return regression_bound(*asked, state)
+
         plain = regression(*asked, like=like)
-        if self.design is not None or plan.design.projects or not misses(plain, rows):
+        if self.design is not None or plan.design.projects or not misses(plain, rows, evidence):
             return plain
-        other = regression(*asked, lengthscales=by_neighbours(rows, self.seed_))
-        return max(plain, other, key=lambda state: regression_bound(*asked, state))
+        return max(plain, regression(*asked, lengthscales=by_neighbours(rows, self.seed_)), key=evidence)
 
     def _likely(self, rows: Rows, plan: Plan, plain: State) -> list[State]:
-        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway."""
-        if rows.n_rows > FEW_ROWS or plan.design.projects:
+        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway.
+
+        With many inducing inputs, which take more rows, they would but agree.
+        """
+        many = len(plain.model.inducing_points) > FIRST_ROWS
+        if rows.n_rows > FEW_ROWS or many or plan.design.projects:
             return [plain]
         return regressions(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, rows.total, plain, LIKELY)
 

@@ -49,7 +49,7 @@ WORSE = 1e6
 
 @compiled
 def collapsed_bound(
-    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, numbers: Float[AnyArray, " p"]
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, belief: Float[AnyArray, ""], numbers: Float[AnyArray, " p"]
 ) -> tuple[Float[Array, ""], Float[AnyArray, " p"], VariationalPosterior]:
     """The bound a row of the state's model with these numbers (`flat`), its derivative by them, and the optimal q(u).
 
@@ -62,14 +62,18 @@ def collapsed_bound(
     terms, gradients = trainer.gradients(draws, state, batch)
     highest = -0.5 * batch.y.shape[1] * jnp.log(2 * jnp.pi * state.model.noise_variance)
     sound = (terms.data / trainer.n_data <= highest + SLACK) & (terms.kl_u / trainer.n_data >= -SLACK)
-    bound = jnp.where(sound, terms.bound, -jnp.inf)
-    return bound / trainer.n_data, flat(gradients.learnt[0], jnp) / trainer.n_data, state.posterior
+    surprise, more = jax.value_and_grad(_surprise)(state.model)
+    bound = jnp.where(sound, terms.bound + (1 - belief) * surprise, -jnp.inf)
+    slope = flat(gradients.learnt[0], jnp) + (1 - belief) * flat(more, jnp)
+    return bound / trainer.n_data, slope / trainer.n_data, state.posterior
 
 
 @scope()
-def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int) -> State:
+def maximised(
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, steps: int, belief: float = 1.0
+) -> State:
     """The state after at most that many iterations, q(u) at its optimum; its model must have no latents."""
-    same = _same(trainer, key, state, batch)
+    same = _same(trainer, key, state, batch, belief)
 
     def loss(numbers: Float[np.ndarray, " p"]) -> tuple[float, Float[np.ndarray, " p"]]:
         bound, gradient, _ = collapsed_bound(*same, numbers)
@@ -85,16 +89,18 @@ def maximised(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, s
 @scope()
 def highest_bound(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> float:
     """The bound a row with q(u) at its optimum; its model must have no latents."""
-    return float(collapsed_bound(*_same(trainer, key, state, batch), flat(state.model))[0])
+    return float(collapsed_bound(*_same(trainer, key, state, batch, 1.0), flat(state.model))[0])
 
 
 @scope()
-def likely(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, count: int) -> list[State]:
+def likely(
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, count: int, belief: float = 1.0
+) -> list[State]:
     """So many states (a power of two) that may be in place of this one, a maximum, by Laplace's approximation.
 
     Kernel, noise and trend are drawn, as far as they are learnt, all else is as it was, and q(u) at its optimum.
     """
-    same, numbers = _same(trainer, key, state, batch), np.asarray(flat(state.model))
+    same, numbers = _same(trainer, key, state, batch, belief), np.asarray(flat(state.model))
     nothing = jax.tree.map(lambda a: np.zeros(a.shape), state.model)
     settings = flat(eqx.tree_at(_settings, nothing, jax.tree.map(np.ones_like, _settings(nothing)))) > 0
 
@@ -127,10 +133,17 @@ def _settings(model: Model) -> Any:
     return model.kernel, model.likelihood, model.trend
 
 
-def _same(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> tuple[Trainer, Any, State, Batch]:
+def _surprise(model: Model) -> Float[Array, ""]:
+    """What the bound loses by what is believed of these."""
+    return jnp.asarray(sum(part.penalty() for part in _settings(model)))
+
+
+def _same(
+    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, belief: float
+) -> tuple[Trainer, Any, State, Batch, Array]:
     """What one compiled bound takes, padded so that it serves many numbers of rows."""
     padded = jax.tree.map(np.asarray, batch).padded(rung(batch.y.shape[0]))
-    same: tuple[Trainer, PRNGKeyArray, State, Batch] = on_device((trainer, key, state, padded))
+    same: tuple[Trainer, PRNGKeyArray, State, Batch, Array] = on_device((trainer, key, state, padded, np.array(belief)))
     return same
 
 

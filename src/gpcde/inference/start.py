@@ -49,6 +49,9 @@ QUIET = 0.02
 """A noise to begin with, in standard units, that leaves all to be told by the kernel: more would take up what inputs
 tell together, before their lengthscales are found."""
 
+FAINT = 0.1
+"""How much of what is believed of kernel, noise and trend half of the regressions of few rows are told."""
+
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
 
@@ -196,10 +199,13 @@ def regressions(
     Returns
     -------
     list of State
-        Which differ in kernel, noise, trend and q(u).
+        Which differ in kernel, noise, trend and q(u): half of them by what is believed of these, half by a tenth of it.
     """
     rows = _checked(key, x, y, design, weight, n_data)
-    return likely(_first_trainer(design, rows.n_data), key, plain, rows.some, count)
+    asked = _first_trainer(design, rows.n_data), key
+    free = maximised(*asked, plain, rows.some, design.first_steps, belief=FAINT)
+    halves = ((plain, 1.0), (free, FAINT))
+    return [one for state, belief in halves for one in likely(*asked, state, rows.some, count // 2, belief)]
 
 
 class _Rows(NamedTuple):
