@@ -32,18 +32,19 @@ def begin(jitter: float = 1e-10) -> tuple[Trainer, State, Batch]:
     return trainer, trainer.init(model), whole(make_inputs(X), Y, np.ones(N))
 
 
-def bound_of(trainer: Trainer, state: State, batch: Batch) -> float:
-    return float(collapsed_bound(trainer, KEY, state, batch, flat(state.model))[0])
+def bound_of(trainer: Trainer, state: State, batch: Batch, belief: float = 1.0) -> float:
+    return float(collapsed_bound(trainer, KEY, state, batch, belief, flat(state.model))[0])
 
 
-def test_it_is_the_log_likelihood_of_the_exact_process() -> None:
-    """Kernel, linear trend and noise in one covariance; what parts cost a priori apart."""
+@pytest.mark.parametrize("belief", [1.0, 0.1, 0.0])
+def test_it_is_the_log_likelihood_of_the_exact_process(belief: float) -> None:
+    """Kernel, linear trend and noise in one covariance; what parts cost a priori apart, as far as it is believed."""
     trainer, state, batch = begin()
-    bound = bound_of(trainer, state, batch)
+    bound = bound_of(trainer, state, batch, belief)
     model = state.model
     trend = np.asarray(model.trend.rows(on_device(X)))
     covariance = np.asarray(model.kernel.gram(on_device(X))) + trend @ trend.T + 0.2 * np.eye(N)
-    exact = multivariate_normal(np.zeros(N), covariance).logpdf(Y[:, 0]) - float(model.penalty())
+    exact = multivariate_normal(np.zeros(N), covariance).logpdf(Y[:, 0]) - belief * float(model.penalty())
     assert bound * N == pytest.approx(exact, abs=1e-5)
 
 
@@ -51,11 +52,11 @@ def test_its_derivative_is_that_of_finite_differences() -> None:
     """q(u) follows the model, and yet its own change counts nothing."""
     trainer, state, batch = begin(jitter=1e-6)
     numbers = flat(state.model)
-    _, slope, _ = collapsed_bound(trainer, KEY, state, batch, numbers)
+    _, slope, _ = collapsed_bound(trainer, KEY, state, batch, 0.3, numbers)
     way = RNG.normal(size=numbers.shape)
 
     def at(step: float) -> float:
-        return float(collapsed_bound(trainer, KEY, state, batch, numbers + step * way)[0])
+        return float(collapsed_bound(trainer, KEY, state, batch, 0.3, numbers + step * way)[0])
 
     assert (at(1e-4) - at(-1e-4)) / 2e-4 == pytest.approx(float(slope @ way), rel=1e-5)
 
@@ -66,17 +67,18 @@ def test_its_maximum_is_above_what_many_steps_of_adam_reach() -> None:
     slow, _ = train(trainer, KEY, state, batch, 600, N)
     top, after_adam = (bound_of(trainer, s, batch) for s in (best, slow))
     assert top > after_adam - 1e-3
-    _, gradient, posterior = collapsed_bound(trainer, KEY, state, batch, flat(best.model))
+    _, gradient, posterior = collapsed_bound(trainer, KEY, state, batch, 1.0, flat(best.model))
     jax.tree.map(np.testing.assert_array_equal, posterior, best.posterior)
     assert np.abs(gradient).max() < 5e-3
     assert int(best.step) == 0
 
 
-def test_what_is_as_likely_is_spread_as_the_curvature_says() -> None:
+@pytest.mark.parametrize("belief", [1.0, 0.5])
+def test_what_is_as_likely_is_spread_as_the_curvature_says(belief: float) -> None:
     """Draws of the kernel's, noise's and trend's numbers: by the Hessian of the exact process, where it is steep."""
     trainer, state, batch = begin(jitter=1e-6)
-    best = maximised(trainer, KEY, state, batch, 200)
-    drawn = likely(trainer, KEY, best, batch, 512)
+    best = maximised(trainer, KEY, state, batch, 200, belief)
+    drawn = likely(trainer, KEY, best, batch, 512, belief)
     top, points = flat(best.model), np.asarray(best.model.inducing_points)
     places = np.flatnonzero(flat(eqx.tree_at(lambda m: m.inducing_points, best.model, points + 1)) == top)
 
@@ -84,7 +86,7 @@ def test_what_is_as_likely_is_spread_as_the_curvature_says() -> None:
         model = with_numbers(best.model, jnp.asarray(top).at[places].add(change))
         trend = model.trend.rows(on_device(X))
         covariance = model.kernel.gram(on_device(X)) + trend @ trend.T + model.noise_variance * jnp.eye(N)
-        return model.penalty() - jax.scipy.stats.multivariate_normal.logpdf(Y[:, 0], jnp.zeros(N), covariance)
+        return belief * model.penalty() - jax.scipy.stats.multivariate_normal.logpdf(Y[:, 0], jnp.zeros(N), covariance)
 
     values, vectors = np.linalg.eigh(jax.hessian(loss)(np.zeros(len(places))))
     assert values.min() > FIRM
@@ -93,7 +95,7 @@ def test_what_is_as_likely_is_spread_as_the_curvature_says() -> None:
     standard = changes[:, places] @ vectors * np.sqrt(np.maximum(values, FIRM))
     np.testing.assert_allclose(standard.mean(0), 0, atol=0.02)
     np.testing.assert_allclose(standard.T @ standard / 512, np.eye(len(places)), atol=0.05)
-    _, _, posterior = collapsed_bound(trainer, KEY, state, batch, flat(drawn[0].model))
+    _, _, posterior = collapsed_bound(trainer, KEY, state, batch, belief, flat(drawn[0].model))
     jax.tree.map(np.testing.assert_array_equal, posterior, drawn[0].posterior)
 
 

@@ -7,6 +7,7 @@ proportion to them are where regression starts again, and the better bound goes 
 """
 
 from collections.abc import Callable
+from math import log, pi
 
 import numpy as np
 from jaxtyping import Float
@@ -21,7 +22,7 @@ MANY, MOST_NOISE, LEAST_GAIN = 4, 0.5, 0.1
 """From so many inputs on, regression that leaves more noise than this, in standard units, or has little more evidence
 than none at all, in nats a row and output, is started again."""
 
-NOTHING = -0.5 * (np.log(2 * np.pi) + 1)
+NOTHING = -0.5 * (log(2 * pi) + 1)
 """The log density a row of an output, in standard units, of which nothing is explained."""
 
 WIDER, ENDS = 3.0, (0.3, 30.0)

@@ -49,12 +49,18 @@ WORSE = 1e6
 
 @compiled
 def collapsed_bound(
-    trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, belief: Float[AnyArray, ""], numbers: Float[AnyArray, " p"]
+    trainer: Trainer,
+    key: PRNGKeyArray,
+    state: State,
+    batch: Batch,
+    belief: Float[AnyArray, ""],
+    numbers: Float[AnyArray, " p"],
 ) -> tuple[Float[Array, ""], Float[AnyArray, " p"], VariationalPosterior]:
     """The bound a row of the state's model with these numbers (`flat`), its derivative by them, and the optimal q(u).
 
     No density of y is higher than that of the noise at its own mean, and no KL is negative. A bound beyond that is
-    rounding, which L-BFGS would climb for ever: it is minus infinity.
+    rounding, which L-BFGS would climb for ever: it is minus infinity. Of what is believed a priori of kernel, noise and
+    trend as much counts as `belief` says.
     """
     state = eqx.tree_at(lambda s: s.model, state, with_numbers(state.model, numbers))
     draws = draw(key, state.model, batch.y.shape[0])
