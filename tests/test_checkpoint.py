@@ -17,8 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 import gpcde
 from gpcde import GPCDE, FitWarning
-from gpcde.estimators import gpcde as estimator
-from gpcde.estimators import monitor
+from gpcde.estimators import course, monitor
 from gpcde.inference import Record
 from gpcde.runtime import disk
 from small import QUICK, assert_same_model, fitted, no_larger_than, rows
@@ -65,7 +64,7 @@ def test_an_interrupted_fit_resumes_as_if_nothing_had_been(tmp_path: Path, monke
     assert seen == [150, 200]
     assert_same_model(resumed, whole_fit())
 
-    monkeypatch.setattr(estimator, "train", None)
+    monkeypatch.setattr(course, "train", None)
     assert_same_model(GPCDE(**settings).fit(X, Y), whole_fit())
 
 
@@ -159,7 +158,7 @@ def test_a_fit_interrupted_before_its_first_steps_is_no_fit(monkeypatch: pytest.
     """Whether the start was found or not; what was learnt before is kept by a `partial_fit`."""
     model, known = quick(), quick().fit(X, Y)
     before, seen = known.state_, known.n_seen_
-    monkeypatch.setattr(estimator, "train", lambda *args, **more: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(course, "train", lambda *args, **more: signal.raise_signal(signal.SIGINT))
     with pytest.warns(FitWarning, match="before its first steps .* not fitted"), pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
     with pytest.raises(NotFittedError):

@@ -26,8 +26,8 @@ from gpcde.estimators.companions import (
     Regression,
     weighed,
 )
+from gpcde.estimators.course import LIKELY
 from gpcde.estimators.ensemble import Ensemble
-from gpcde.estimators.gpcde import LIKELY
 from gpcde.estimators.kde import Marginal
 from gpcde.estimators.linear import Line
 from gpcde.estimators.neighbours import Neighbours
@@ -163,7 +163,7 @@ def test_regressions_have_no_latents(monkeypatch: pytest.MonkeyPatch) -> None:
     inducing = len(several[0].model.inducing_points)
     for limit, least in (("FEW_ROWS", 59), ("FIRST_ROWS", inducing - 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(gpcde.estimators.gpcde, limit, least)
+            patch.setattr(gpcde.estimators.course, limit, least)
             (one,) = regressions(GPCDE(**SETTINGS).fit(X, y))
         np.testing.assert_allclose(one.log_density(x, z).mean(), expected.mean(), atol=0.02)
 

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 import gpcde
 from gpcde import GPCDE, Design, TrainingError
-from gpcde.estimators import gpcde as estimator
+from gpcde.estimators import course
 from gpcde.estimators.monitor import HISTORY
 from gpcde.inference import Record, Trainer, draw, evaluate_bound, optimal_posterior, whole
 from small import ALONE, MODELS, QUICK, N, assert_same_model, fitted, rows
@@ -257,7 +257,7 @@ def test_a_training_error_leaves_the_state_it_reached(monkeypatch: pytest.Monkey
         reached.append(eqx.tree_at(lambda s: s.step, state, np.int32(7)))
         raise TrainingError("broke", reached[0])
 
-    monkeypatch.setattr(estimator, "train", breaks)
+    monkeypatch.setattr(course, "train", breaks)
     model = quick()
     with pytest.raises(TrainingError, match="broke"):
         model.fit(X, Y)

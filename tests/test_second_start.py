@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpcde import GP, GPCDE
-from gpcde.estimators import gpcde as estimator
+from gpcde.estimators import course
 from gpcde.estimators.base import Rows
 from gpcde.estimators.second_start import ENDS, MANY, by_neighbours, misses
 from gpcde.model import make_inputs
@@ -23,7 +23,7 @@ def hidden(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_it_finds_what_matters_and_the_better_start_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     (X, y), (at, truth) = hidden(300, 1), hidden(500, 2)
     found = GP(max_steps=50, random_state=1).fit(X, y)
-    monkeypatch.setattr(estimator, "misses", lambda *asked: False)
+    monkeypatch.setattr(course, "misses", lambda *asked: False)
     missed = GP(max_steps=50, random_state=1).fit(X, y)
     assert known_noise(missed.state_.model.likelihood) > 0.5 > 0.1 > known_noise(found.state_.model.likelihood)
     assert found.score(at, truth) > missed.score(at, truth) + 1
@@ -32,7 +32,7 @@ def test_it_finds_what_matters_and_the_better_start_goes_on(monkeypatch: pytest.
 def test_little_noise_that_explains_nothing_is_a_miss_too(monkeypatch: pytest.MonkeyPatch) -> None:
     (X, y), (at, truth) = hidden(300), hidden(500, 100)
     found = GP(max_steps=50, random_state=0).fit(X, y)
-    monkeypatch.setattr(estimator, "misses", lambda *asked: False)
+    monkeypatch.setattr(course, "misses", lambda *asked: False)
     missed = GP(max_steps=50, random_state=0).fit(X, y)
     assert known_noise(missed.state_.model.likelihood) < 0.5
     assert found.score(at, truth) > 1 > 0 > missed.score(at, truth) + 1
@@ -55,7 +55,7 @@ def test_where_there_is_nothing_to_find_the_first_start_stays(monkeypatch: pytes
         tried.append(misses(*asked))
         return False
 
-    monkeypatch.setattr(estimator, "misses", never)
+    monkeypatch.setattr(course, "misses", never)
     assert GPCDE(**settings).fit(X, y).score(X, y) == pytest.approx(score, abs=0.05)
     assert tried == [True]
     tried.clear()

@@ -22,9 +22,7 @@ from ..density.components import Components
 from ..density.conditional import ConditionalDensity, Source
 from ..density.samples import DensitySamples
 from ..inference.design import Design
-from ..inference.schedule import Geometric
-from ..inference.start import regression, regression_bound, regressions, start
-from ..inference.training import Record, State, Trainer, train
+from ..inference.training import Record, State
 from ..model.inputs import Inputs
 from ..model.latents import LatentPosterior
 from ..model.likelihood import known_noise
@@ -41,11 +39,11 @@ from ..runtime.spread import Spread, agreed
 from . import checkpoints
 from .base import DensityEstimator, Rows, check_alone, check_number, check_positive_integer, seed_of
 from .companions import LEAST, Companions, Trial
+from .course import Course
 from .monitor import HISTORY, Monitor, on_host
 from .network_training import split_rows
 from .parquet import ParquetRows
-from .plan import FEW_ROWS, FIRST_ROWS, Plan, choose
-from .second_start import by_neighbours, misses
+from .plan import Plan, choose
 from .skewed import bent_inputs, bent_units
 from .streaming import StreamedRows, learn, look_over, streamed
 
@@ -63,9 +61,6 @@ except ImportError:  # before, there is nothing to support
 LEAST_ROWS, MOST_ROWS, MOST_OUTPUTS = 20, 100_000, 4
 """The least and the most rows, and the most outputs, that companions are thought of for, unless they are asked for.
 With fewer rows columns are learnt as they are."""
-
-LIKELY = 16
-"""How many regressions of few rows, as likely as each other, stand beside the model."""
 
 Callback = Callable[["GPCDE", Record], bool | None]
 
@@ -319,15 +314,16 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             self.history_ = {name: np.zeros(0) for name in HISTORY}
             self.weighed_ = not parts
             some, total = (parts[0], parts[0].total) if len(parts) == 1 else (known.sample, self.n_seen_)
-            plain = self._regression(some, plan, total)
+            course = Course(plan, seed, self.devices)
+            plain = course.regression(some, total)
             if isinstance(known, Rows):
-                plain = self._bend(some, plan, plain)
+                plain = self._bend(some, course, plain)
                 rows = (known, held, some, *parts)
                 known, held, some, *parts = (
                     one.bent(self.features_.bends).in_units(units, self.transform_) for one in rows
                 )
             plan = plan.settled(known_noise(plain.model.likelihood))
-            self.state_ = on_host(self._start(some, plan, plain, total))
+            self.state_ = on_host(course._replace(plan=plan).start(some, plain, total))
         done = 0 if saved is None else int(self.state_.step)
         self._train({"X": X, "y": y}, known, held, plan, plan.steps - done, parts, plain)
         return self
@@ -457,82 +453,50 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         inputs = rows.sample.x
         return rows.parts(self.seed_) if wanted and inputs.dense.shape[1] + inputs.codes.shape[1] else []
 
-    def _regression(self, rows: Rows, plan: Plan, total: float, like: State | None = None) -> State:
-        """The model without latents, of rows that stand for that many; the better of two starts, where it needs two.
-
-        Where there is one of nearly these rows, it goes on from there.
-        """
-        asked = key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total
-
-        def evidence(state: State) -> float:
-            return regression_bound(*asked, state)
-
-        plain = regression(*asked, like=like)
-        if self.design is not None or plan.design.projects or not misses(plain, rows, evidence):
-            return plain
-        return max(plain, regression(*asked, lengthscales=by_neighbours(rows, self.seed_)), key=evidence)
-
-    def _likely(self, rows: Rows, plan: Plan, plain: State) -> list[State]:
-        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway.
-
-        With many inducing inputs, which take more rows, they would but agree.
-        """
-        many = len(plain.model.inducing_points) > FIRST_ROWS
-        if rows.n_rows > FEW_ROWS or many or plan.design.projects:
-            return [plain]
-        return regressions(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, rows.total, plain, LIKELY)
-
-    def _bend(self, rows: Rows, plan: Plan, plain: State) -> State:
+    def _bend(self, rows: Rows, course: Course, plain: State) -> State:
         """Take up an asinh of skewed columns, where these rows ask for it; the regression then."""
         inputs = rows.x.dense.shape[1] + rows.x.codes.shape[1]
         if self.design is not None or self.devices is not None or rows.n_rows < LEAST_ROWS or not inputs:
             return plain
 
         def learnt(some: Rows) -> State:
-            return self._regression(some, plan, some.total, plain)
+            return course.regression(some, some.total, plain)
 
-        def bound(some: Rows, state: State) -> float:
-            return regression_bound(key_of(self.seed_), some.x, some.z, plan.design, some.weight, some.total, state)
-
-        bends = bent_inputs(rows, plain, learnt, bound) if self.x_transform == "auto" else None
+        bends = bent_inputs(rows, plain, learnt, course.evidence) if self.x_transform == "auto" else None
         if bends is not None:
             self.features_, plain = self.features_._replace(bends=bends[0]), bends[1]
         if self.y_transform == "auto" and self.n_outputs_ == 1:
             levels = self.features_.levels if rows.x.codes.shape[1] else ()
             rows = rows.bent(self.features_.bends)
-            units = bent_units(rows, self.transform_, levels, self.seed_, plain, learnt, bound)
+            units = bent_units(rows, self.transform_, levels, self.seed_, plain, learnt, course.evidence)
             if units is not None:
                 self.transform_, plain = units
         return plain
 
-    def _start(self, rows: Rows, plan: Plan, plain: State | None, total: float) -> State:
-        """Where training begins, from the model without latents, which is made where it is not given."""
-        return start(key_of(self.seed_), rows.x, rows.z, plan.design, rows.weight, total, plain)
-
-    def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, plan: Plan, monitor: Monitor) -> None:
+    def _begin(self, known: Rows, parts: Sequence[Rows], plain: State | None, course: Course, monitor: Monitor) -> None:
         """Train on parts of the rows, and weigh companions by the others.
 
         Of one part, the state goes on: it has learnt most of the rows. Where there are two designs, the one goes on
         that the other rows find likelier. Of several, each has its own for a trial, and training begins with all rows.
         """
-        going_on, trials = len(parts) == 1, []
+        plan, going_on, trials = course.plan, len(parts) == 1, []
         for part in parts:
-            first = plain if going_on and plain is not None else self._regression(part, plan, part.total)
-            begun = self.state_ if going_on else self._start(part, plan, first, part.total)
+            first = plain if going_on and plain is not None else course.regression(part, part.total)
+            begun = self.state_ if going_on else course.start(part, first, part.total)
             left, watch = plan.trial_steps - int(begun.step), monitor if going_on else None
-            likely = self._likely(part, plan, first)
-            trials.append(Trial(part, likely, self._steps(begun, part, part.total, plan, left, watch)))
+            likely = course.likely(part, first)
+            trials.append(Trial(part, likely, course.steps(begun, part, part.total, left, watch)))
             if plan.other is not None and going_on and not monitor.stopped:
-                another = plan._replace(design=plan.other)
+                another = course._replace(plan=plan._replace(design=plan.other))
                 alike = plan.other.input_map == plan.design.input_map
-                begun = self._start(part, another, first if alike else None, part.total)
-                state = self._steps(begun, part, part.total, another, plan.trial_steps)
+                begun = another.start(part, first if alike else None, part.total)
+                state = another.steps(begun, part, part.total, plan.trial_steps)
                 trials[0] = Trial.better(known, trials[0], Trial(part, likely, state))
 
         def whole() -> list[State]:
             if not going_on and plain is not None:
-                return self._likely(known, plan, plain)
-            return self._likely(known, plan, self._regression(known, plan, known.total, first if going_on else None))
+                return course.likely(known, plain)
+            return course.likely(known, course.regression(known, known.total, first if going_on else None))
 
         levels = self.features_.levels if known.x.codes.shape[1] else ()
         self.companions_ = Companions.of(known, whole, trials, levels, self.seed_)
@@ -542,33 +506,6 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
             # what answers hardly have a part of is not worth more steps
             monitor.stopped |= self.companions_ is not None and self.companions_.shares[0] < LEAST
         self.weighed_ = True
-
-    def _steps(
-        self,
-        state: State,
-        rows: Rows | StreamedRows,
-        n_data: float,
-        plan: Plan,
-        steps: int,
-        watch: Monitor | None = None,
-    ) -> State:
-        """The state after that many steps more on these rows, which stand for `n_data`."""
-        rate, gamma = (Geometric.create(*ends, plan.steps) for ends in (plan.rates, plan.gammas))
-        trainer = Trainer.create(n_data, rate, gamma, self.devices)
-        key, size = key_of(self.seed_), min(plan.batch_size, rows.n_rows)
-        last = int(state.step) + max(steps, 0)
-        first = state.model.likelihood
-        # what was let go is not held again, however long training goes on
-        waits = first.held() is not first and (first.is_held or int(state.step) == 0)
-        held = min(plan.held_steps, last) if waits else 0
-        for end, waiting in ((held, True), (last, False)):
-            if int(state.step) < end and not (watch and watch.stopped):
-                noise = state.model.likelihood
-                state = eqx.tree_at(lambda s: s.model.likelihood, state, noise.held() if waiting else noise.freed())
-                if watch:
-                    watch.waiting = waiting
-                state = train(trainer, key, state, rows.data, end - int(state.step), size, watch=watch)[0]
-        return state
 
     def _train(
         self,
@@ -585,14 +522,15 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
         with scope():
             test = held.data if held.n_rows else None
             jacobian = known.mean_slope(self.transform_, held)
+            course = Course(plan, self.seed_, self.devices)
             with Monitor(self, test, steps, plan.exact, jacobian, task) as monitor:
                 if self.devices is not None:  # where processors differ, so may the last bits of a start
                     self.state_ = agreed(self.state_)
                 first = int(self.state_.step)
                 if parts:
-                    self._begin(known.sample, parts, plain, plan, monitor)
+                    self._begin(known.sample, parts, plain, course, monitor)
                 if not monitor.stopped:
-                    self._steps(self.state_, known, self.n_seen_, plan, steps + first - int(self.state_.step), monitor)
+                    course.steps(self.state_, known, self.n_seen_, steps + first - int(self.state_.step), monitor)
             self._look_back(known)
         if self.checkpoint is not None:
             checkpoints.write(self)

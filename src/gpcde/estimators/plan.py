@@ -85,7 +85,7 @@ class Plan(NamedTuple):
 
     `exact` says that a step sees all rows and draws nothing, so that its bound is the bound; `trial_steps` is how long
     a model is trained on a part of the rows. Where there is an `other` design too, rows held out choose; where one for
-    `noisy` rows, what regression leaves of them.
+    `noisy` rows, what regression leaves of them. A design that `is_given` is the user's own.
     """
 
     design: Design
@@ -97,6 +97,7 @@ class Plan(NamedTuple):
     trial_steps: int
     other: Design | None = None
     noisy: Design | None = None
+    is_given: bool = False
 
     def settled(self, noise_variance: float) -> "Plan":
         """The plan for rows of which regression leaves this noise: little makes the mean worth more inducing inputs."""
@@ -121,7 +122,7 @@ def choose(params: dict[str, Any], rows: int, dense: int, levels: tuple[int, ...
         check_positive_integer(name, params[name], optional=True)
     outputs = z.shape[1]
     if params["design"] is not None:
-        return _plan(_given(params, levels, outputs), params, rows)
+        return _plan(_given(params, levels, outputs), params, rows)._replace(is_given=True)
     inference, latent_dim = _latents(params["inference"], params["latent_dim"], outputs)
     input_map, input_dim = _inputs(params["input_map"], params["input_dim"], inference, latent_dim, rows, dense, levels)
     mixing = None
