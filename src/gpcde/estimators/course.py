@@ -10,7 +10,7 @@ from ..inference.training import State, Trainer, train
 from ..runtime.randomness import key_of
 from .base import Rows
 from .monitor import Monitor
-from .plan import FEW_ROWS, FIRST_ROWS, Plan
+from .plan import FIRST_ROWS, Plan
 from .second_start import by_neighbours, misses
 from .streaming import StreamedRows
 
@@ -55,12 +55,9 @@ class Course(NamedTuple):
         return regression_bound(key_of(self.seed), rows.x, rows.z, self.plan.design, rows.weight, rows.total, plain)
 
     def likely(self, rows: Rows, plain: State) -> list[State]:
-        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway.
-
-        With many inducing inputs, which take more rows, they would but agree.
-        """
-        design, many = self.plan.design, len(plain.model.inducing_points) > FIRST_ROWS
-        if rows.n_rows > FEW_ROWS or many or design.projects:
+        """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway."""
+        design = self.plan.design
+        if rows.n_rows > FIRST_ROWS or design.projects:
             return [plain]
         return regressions(key_of(self.seed), rows.x, rows.z, design, rows.weight, rows.total, plain, LIKELY)
 

@@ -93,9 +93,9 @@ def maximised(
 
 
 @scope()
-def highest_bound(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch) -> float:
+def highest_bound(trainer: Trainer, key: PRNGKeyArray, state: State, batch: Batch, belief: float = 1.0) -> float:
     """The bound a row with q(u) at its optimum; its model must have no latents."""
-    return float(collapsed_bound(*_same(trainer, key, state, batch, 1.0), flat(state.model))[0])
+    return float(collapsed_bound(*_same(trainer, key, state, batch, belief), flat(state.model))[0])
 
 
 @scope()

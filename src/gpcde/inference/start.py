@@ -50,7 +50,10 @@ QUIET = 0.02
 tell together, before their lengthscales are found."""
 
 FAINT = 0.1
-"""How much of what is believed of kernel, noise and trend half of the regressions of few rows are told."""
+"""How much of what is believed of kernel, noise and trend many rows are told, and half of the regressions of few."""
+
+ROUNDING = 1e-4
+"""Nats a row by which two maxima may differ that are the same."""
 
 TRIAL_STEPS, TRIAL_BATCH = 20, 512
 """How long each start is tried, and on how many rows a step."""
@@ -172,9 +175,10 @@ def regression_bound(
         In nats, in standard units.
     """
     rows = _checked(key, x, y, design, weight, n_data)
-    return highest_bound(_first_trainer(design, rows.n_data), key, plain, rows.some)
+    return highest_bound(_first_trainer(design, rows.n_data), key, plain, rows.some, _belief(design, rows.some))
 
 
+@scope()
 def regressions(
     key: PRNGKeyArray,
     x: Inputs,
@@ -203,7 +207,9 @@ def regressions(
     """
     rows = _checked(key, x, y, design, weight, n_data)
     asked = _first_trainer(design, rows.n_data), key
-    free = maximised(*asked, plain, rows.some, design.first_steps, belief=FAINT)
+    bent = eqx.tree_at(lambda s: s.model.trend, plain, plain.model.trend.small())
+    both = [maximised(*asked, begun, rows.some, design.first_steps, FAINT) for begun in (plain, bent)]
+    free = max(both, key=lambda one: highest_bound(*asked, one, rows.some, FAINT))
     halves = ((plain, 1.0), (free, FAINT))
     return [one for state, belief in halves for one in likely(*asked, state, rows.some, count // 2, belief)]
 
@@ -382,14 +388,21 @@ def _without_latents(
     trainer = _first_trainer(design, n_data)
     state = trainer.init(model)
     if width and design.first == "lbfgs":
-        if like is None:
+        belief = _belief(design, some)
+        if belief < 1 and like is None:
             state = _by_few(trainer, key, design, state, some, left)
-        state = maximised(trainer, key, state, some, design.first_steps)
+        state = maximised(trainer, key, state, some, design.first_steps, belief)
     elif width:
         state, _ = train(trainer, key, state, some, design.first_steps, len(some.y))
     if mixing.period:
         state = trainer.init(eqx.tree_at(lambda m: m.mixing, state.model, mixing), state.posterior)
     return state
+
+
+def _belief(design: Design, some: Batch) -> float:
+    """How much of what is believed a priori these rows are told: of many, little."""
+    many = design.first_rows is not None and np.count_nonzero(np.asarray(some.weight)) > design.first_rows
+    return FAINT if many else 1.0
 
 
 def _found(model: Model) -> Any:
@@ -405,22 +418,30 @@ def _by_few(
     some: Batch,
     left: Float[np.ndarray, "n c"],
 ) -> State:
-    """This state with the kernel, noise and trend that are found by a few of these rows, where they are more.
+    """This state with the kernel, noise and trend that are found by a few of these rows.
 
     With an inducing input on each of them nothing is sparse. Fewer than rows make the bound prefer a kernel that is
-    too smooth, with which they can tell all: another maximum, from which there is no way to the better one.
+    too smooth, with which they can tell all: another maximum, from which there is no way to the better one. Nor is
+    there one from a line of all inputs alike, once it is there, to a process with a large variance and long
+    lengthscales, which is nearly a line, and a bent one, of the inputs that matter: so another start is without, and
+    goes on where its maximum is higher, by what little is believed of either.
     """
-    present = np.flatnonzero(np.asarray(some.weight) > 0)
-    if design.first_rows is None or len(present) <= design.first_rows:
-        return state
-    few, noise = present[: design.first_rows], state.model.likelihood
+    few = np.flatnonzero(np.asarray(some.weight) > 0)[: design.first_rows]
+    part, centres, noise = some.take(few), on_device(_centres(left[few], len(few))), state.model.likelihood
     if design.noise_variance is None:
         noise = noise.with_noise_variance(QUIET)
-    part, centres = some.take(few), on_device(_centres(left[few], design.first_rows))
-    exact = eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres))
     alone = _first_trainer(design, float(part.weight.sum()))
-    found = maximised(alone, key, alone.init(exact), part, design.first_steps).model
-    return trainer.init(eqx.tree_at(_found, state.model, _found(found)))
+    first = alone.init(eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres)))
+    bent = eqx.tree_at(lambda s: s.model.trend, first, first.model.trend.small())
+
+    def top(begun: State, belief: float) -> State:
+        return maximised(alone, key, begun, part, design.first_steps, belief)
+
+    found = top(first, 1.0)
+    one, other = top(found, FAINT), top(bent, FAINT)
+    before, after = (highest_bound(alone, key, there, part, FAINT) for there in (one, other))
+    best = other if after > before + ROUNDING else found
+    return trainer.init(eqx.tree_at(_found, state.model, _found(best.model)))
 
 
 def _first_trainer(design: Design, n_data: float) -> Trainer:

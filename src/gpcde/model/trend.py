@@ -11,6 +11,7 @@ point, it costs next to nothing (`bound`).
 """
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -24,6 +25,9 @@ from .gaussians import surprise
 from .kernels import Kernel, jittered
 from .part import Certain
 from .waves import Waves
+
+SMALL = 1e-3
+"""The variance of a linear trend that has next to nothing to say."""
 
 
 class Trend(Certain):
@@ -50,6 +54,10 @@ class Trend(Certain):
     def is_found(self) -> bool:
         """Whether it begins as what regression found, so that training has a mean to lose, and goes on steadily."""
         return False
+
+    def small(self) -> "Trend":
+        """As it is with next to nothing in it, where it can be, for another start of training."""
+        return self
 
     def draw(self, key: PRNGKeyArray, outputs: int) -> tuple[Waves | None, Float[Array, "t L"]]:
         """Functions drawn a priori of what u does not hold whole, and their part in u; None and 0 where it does."""
@@ -116,6 +124,9 @@ class LinearTrend(Trend):
 
     def diag(self, left: Float[Array, "n b"]) -> Float[Array, " n"]:
         return jnp.sum(self.rows(left) ** 2, axis=1)
+
+    def small(self) -> "LinearTrend":
+        return dataclasses.replace(self, log_variance=on_device(np.log(SMALL)))
 
     def penalty(self) -> Float[Array, ""]:
         """Minus the log prior of log v, a constant apart."""
