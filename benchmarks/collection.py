@@ -41,8 +41,8 @@ SEEN = (
 """Sets that were looked at before there was this division (all ten of the paper's UCI sets: see results/README.md)."""
 
 LATER = (
-    *("apart", "blocks", "bowl", "clusters", "funnel", "gentle", "idle"),
-    *("nearly", "rates", "ring", "slope", "tides", "wages"),
+    *("apart", "binary", "blocks", "bowl", "clusters", "flat", "funnel", "gentle", "idle"),
+    *("nearly", "rates", "regimes", "ring", "slope", "smooth8", "smooth26", "tides", "wages"),
 )
 """Laws that were written after the division."""
 
@@ -213,15 +213,21 @@ class Mixture:
 
 
 class Law(NamedTuple):
-    """Inputs, uniform between two numbers; the distribution of y given them; the numbers of training rows."""
+    """Inputs, uniform between two numbers; the distribution of y given them; the numbers of training rows.
+
+    The first so many inputs are `yes_or_no`, 1 or 0.
+    """
 
     inputs: int
     ends: tuple[float, float]
     given: Callable[[np.ndarray], Distribution]
     sizes: tuple[int, ...]
+    yes_or_no: int = 0
 
     def sample_inputs(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        return rng.uniform(*self.ends, (n, self.inputs))
+        X = rng.uniform(*self.ends, (n, self.inputs))
+        X[:, : self.yes_or_no] = X[:, : self.yes_or_no] > 0
+        return X
 
 
 def _columns(*columns: np.ndarray) -> np.ndarray:
@@ -239,6 +245,12 @@ def apart(X: np.ndarray) -> Distribution:
     """Two bumps that lie where they lie, whatever the five inputs are."""
     one = np.ones(len(X))
     return Mixture(_columns(-one, 1.2 * one), np.array([[0.3, 0.8]]), _columns(0.6 * one, 0.4 * one))
+
+
+def binary(X: np.ndarray) -> Distribution:
+    """Four of eight answers add up, and two pairs of them do more together; one of four numbers adds to that."""
+    a, b, c, d = X[:, :4].T
+    return stats.norm(a + 0.5 * b - 0.8 * c + 0.3 * d + 1.2 * a * c - b * d + 0.8 * X[:, 8], 0.3)
 
 
 def blocks(X: np.ndarray) -> Distribution:
@@ -290,6 +302,11 @@ def demonstration(X: np.ndarray) -> Distribution:
     """The law of `gpcde.demo`."""
     upper, high, low, spread = demo.branches(X[:, 0])
     return Mixture(_columns(high, low), spread[:, None], _columns(upper, 1 - upper))
+
+
+def flat(X: np.ndarray) -> Distribution:
+    """Uniform, whatever the three inputs are."""
+    return stats.uniform(np.zeros(len(X)), np.ones(len(X)))
 
 
 def friedman(X: np.ndarray) -> Distribution:
@@ -344,6 +361,13 @@ def rates(X: np.ndarray) -> Distribution:
     return stats.norm(np.log(0.1 + first + second + np.maximum(X[:, 5] + X[:, 6], 0)), 0.02 + 0.02 * (X[:, 7] > 0))
 
 
+def regimes(X: np.ndarray) -> Distribution:
+    """One of two surfaces of four inputs, of opposite slopes."""
+    f = X @ np.array([1.0, -0.7, 0.5, 0.3])
+    weight = np.broadcast_to([0.65, 0.35], (len(X), 2))
+    return Mixture(_columns(f + 0.5 * np.sin(2 * X[:, 0]), -f), 0.2, weight)
+
+
 def ring(X: np.ndarray) -> Distribution:
     """Two outputs on a ring that x moves, not evenly."""
     turn = np.linspace(0, 2 * np.pi, 200, endpoint=False)
@@ -362,6 +386,19 @@ def slope(X: np.ndarray) -> Distribution:
     """A smooth function of five inputs, of ten, and more noise."""
     a, b, c, d, e = X[:, :5].T
     return stats.norm(np.sin(1.5 * a + b) + 1.2 * (c - 0.3) ** 2 * d + e, 0.3)
+
+
+def smooth8(X: np.ndarray) -> Distribution:
+    """A smooth function of eight inputs, some of which matter only together, and little noise."""
+    a, b, c, d, e, f, g, h = X.T
+    return stats.norm(np.sin(2 * a + b) * c + 2 * np.exp(-(d**2) - e**2) + 0.5 * f * g * h, 0.08)
+
+
+def smooth26(X: np.ndarray) -> Distribution:
+    """Twelve of 26 inputs: six bend, six add up; one more says how much noise there is."""
+    a, b, c, d, e, f = X[:, :6].T
+    mean = np.sin(3 * a * b) + c**2 - d * e + 0.5 * np.tanh(3 * f) + 0.3 * X[:, 6:12].sum(1)
+    return stats.norm(mean, 0.1 * np.exp(0.7 * X[:, 12]))
 
 
 def sparse30(X: np.ndarray) -> Distribution:
@@ -413,6 +450,7 @@ def wages(X: np.ndarray) -> Distribution:
 LAWS = {
     "additive20": Law(20, (-1, 1), additive20, (100, 400, 2000, 5000)),
     "apart": Law(5, (-1, 1), apart, (50, 200)),
+    "binary": Law(12, (-1, 1), binary, (60, 200, 800), yes_or_no=8),
     "blocks": Law(2, (-1, 1), blocks, (100, 400, 2000)),
     "bowl": Law(10, (-1, 1), bowl, (50, 100, 400)),
     "changingnoise": Law(1, (-2, 2), changingnoise, (20, 100, 400, 2000)),
@@ -420,6 +458,7 @@ LAWS = {
     "correlated": Law(2, (-1, 1), correlated, (100, 400, 2000)),
     "crossing": Law(1, (-2, 2), crossing, (20, 100, 400, 2000)),
     "demo": Law(1, (-2, 2), demonstration, (100, 400, 2000)),
+    "flat": Law(3, (0, 1), flat, (50, 200, 1000)),
     "friedman": Law(10, (0, 1), friedman, (100, 400, 2000, 5000)),
     "funnel": Law(5, (-1, 1), funnel, (100, 400, 2000)),
     "gentle": Law(10, (-1, 1), gentle, (50, 100, 400, 1000)),
@@ -429,9 +468,12 @@ LAWS = {
     "nearly": Law(4, (-1, 1), nearly, (20, 50, 200)),
     "places": Law(3, (-1, 1), places, (100, 400, 2000, 5000)),
     "rates": Law(12, (-1, 1), rates, (200, 1000, 5000)),
+    "regimes": Law(4, (-1, 1), regimes, (100, 300, 1000, 3000)),
     "ring": Law(2, (-1, 1), ring, (100, 400, 2000)),
     "skew": Law(1, (-1, 1), skew, (100, 400, 2000)),
     "slope": Law(10, (-1, 1), slope, (50, 100, 400, 1000)),
+    "smooth8": Law(8, (-1, 1), smooth8, (200, 1000, 7200)),
+    "smooth26": Law(26, (-1, 1), smooth26, (300, 1000, 3700)),
     "sparse30": Law(30, (-1, 1), sparse30, (100, 400, 2000, 5000)),
     "spiral": Law(2, (-1, 1), spiral, (100, 400, 2000, 5000)),
     "step": Law(1, (-2, 2), step, (100, 400, 2000)),

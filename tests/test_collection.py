@@ -35,8 +35,9 @@ runs: Any = module(FILE.with_name("defaults.py"))
 TUNE = [
     *("autos", "boston", "concrete", "concreteslump", "energy", "engel", "gas", "geyser", "kin8nm", "lane2", "mcycle"),
     *("naval", "power", "protein", "pumadyn32nm", "taxi", "winered", "winewhite", "yacht"),
-    *("additive20", "apart", "blocks", "bowl", "clusters", "crossing", "demo", "funnel", "gentle", "idle", "linear"),
-    *("nearly", "rates", "ring", "slope", "sparse30", "threebranches", "tides", "wages"),
+    *("additive20", "apart", "binary", "blocks", "bowl", "clusters", "crossing", "demo", "flat", "funnel", "gentle"),
+    *("idle", "linear", "nearly", "rates", "regimes", "ring", "slope", "smooth8", "smooth26", "sparse30"),
+    *("threebranches", "tides", "wages"),
 ]
 REPORT = [
     *("bike", "breastcancer", "elevators", "faithful", "keggdirected", "machine", "servo", "tamielectric"),
