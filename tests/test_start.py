@@ -21,7 +21,7 @@ from gpcde.model.kernels import RBF
 from gpcde.model.latents import GaussianLatents
 from gpcde.model.likelihood import VaryingNoise
 from gpcde.model.mixing import ConjugateMixing, GaussianMixing, Identity, Mixing, PointMixing, grid_start
-from gpcde.model.trend import SmoothTrend
+from gpcde.model.trend import LinearTrend, SmoothTrend
 
 SMALL: dict[str, Any] = {"inducing": 30, "points": 20}
 """Of all designs that say nothing else, of one input and up to 48 rows: they share their programs."""
@@ -243,6 +243,21 @@ def test_few_rows_find_a_kernel_that_few_inducing_inputs_would_not() -> None:
     assert bounds[1] > bounds[0] + 1
     assert isinstance(found.model.kernel, RBF)
     assert set(np.argsort(found.model.kernel.lengthscales)[:2].tolist()) == {0, 1}
+
+
+def test_a_line_of_all_inputs_does_not_hide_a_better_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five of 12 inputs matter, two of them as a line: one process tells that with a large variance, where it may."""
+    rng, key, n = np.random.default_rng(2), jax.random.key(0), 60
+    x = rng.uniform(-1, 1, (n, 12))
+    a, b, c, d, e = x[:, :5].T
+    y = (1.5 * a * b + 2 * c**2 + 1.5 * d + 0.8 * e + 0.15 * rng.standard_normal(n))[:, None]
+    inputs, y = make_inputs((x - x.mean(0)) / x.std(0)), (y - y.mean()) / y.std()
+    design = Design("none", **{**FEW, "first_steps": 60, "first_inducing": 52}, first_rows=52)
+    found = regression(key, inputs, y, design)
+    monkeypatch.setattr(LinearTrend, "small", lambda trend: trend)
+    hidden = regression(key, inputs, y, design)
+    bounds = [regression_bound(key, inputs, y, design, np.ones(n), float(n), state) for state in (hidden, found)]
+    assert bounds[1] > bounds[0] + 0.1
 
 
 def test_no_more_rows_than_that_are_learnt_at_once() -> None:

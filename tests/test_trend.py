@@ -38,6 +38,7 @@ from gpcde.model import (
 from gpcde.model.kernels import LARGER, LONGER, SPREAD, VARIANCE_SPREAD, Kernel
 from gpcde.model.model import kernel_rows, separated
 from gpcde.model.surfaces import Surface
+from gpcde.model.trend import SMALL
 from gpcde.prediction.paths import draw_path
 from gpcde.prediction.predictor import Predictor
 from small import ask, rows
@@ -207,6 +208,15 @@ def test_functions_drawn_have_the_trend_too(kind: str) -> None:
     f = np.asarray(drawn_functions(keys, model, state.posterior, make_inputs(new)))[:, :, 0, 0]
     assert (np.abs(f.mean(0) - mean) < 5 * spread / 20).all()
     np.testing.assert_allclose(f.std(0), spread, rtol=0.2)
+
+
+def test_a_small_one_has_next_to_nothing_in_it() -> None:
+    """To begin with: it is learnt like any other. What has no size stays."""
+    left = jnp.asarray(np.random.default_rng(0).standard_normal((5, 2)))
+    trend = LinearTrend.create(2, VARIANCE)
+    np.testing.assert_allclose(trend.small().rows(left), trend.rows(left) * np.sqrt(SMALL / VARIANCE), rtol=1e-12)
+    assert float(trend.small().penalty()) > float(trend.penalty())
+    assert NoTrend().small().width == 0
 
 
 def test_no_trend_is_no_trend() -> None:
