@@ -148,7 +148,8 @@ def test_errors_of_rows_left_out_are_those_of_regression_without_them() -> None:
     sure = regression(key_of(0), rows.x, rows.z, design, rows.weight)
     there: Any = sure.model.input_map
     unsure = eqx.tree_at(lambda s: s.model.input_map.log_std, sure, there.log_std + 1)
-    np.testing.assert_array_equal(*(skewed._left_out_errors(rows, one) for one in (sure, unsure)))
+    before, after = (skewed._left_out_errors(rows, one) for one in (sure, unsure))
+    np.testing.assert_array_equal(before, after)
 
 
 def scattered(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

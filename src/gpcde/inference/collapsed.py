@@ -53,7 +53,7 @@ def collapsed_bound(
     key: PRNGKeyArray,
     state: State,
     batch: Batch,
-    belief: Float[AnyArray, ""],
+    belief: float | Float[Array, ""],
     numbers: Float[AnyArray, " p"],
 ) -> tuple[Float[Array, ""], Float[AnyArray, " p"], VariationalPosterior]:
     """The bound a row of the state's model with these numbers (`flat`), its derivative by them, and the optimal q(u).
