@@ -1,5 +1,6 @@
 """What a fit does with some rows, by a plan and a seed: regression of them, a start, and steps from there."""
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -41,11 +42,7 @@ class Course(NamedTuple):
         Where there is one of nearly these rows, it goes on from there.
         """
         asked = key_of(self.seed), rows.x, rows.z, self.plan.design, rows.weight, total
-
-        def evidence(state: State) -> float:
-            return regression_bound(*asked, state)
-
-        plain = regression(*asked, like=like)
+        plain, evidence = regression(*asked, like=like), partial(regression_bound, *asked)
         if self.plan.is_given or self.plan.design.projects or not misses(plain, rows, evidence):
             return plain
         return max(plain, regression(*asked, lengthscales=by_neighbours(rows, self.seed)), key=evidence)

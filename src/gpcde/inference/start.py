@@ -207,9 +207,7 @@ def regressions(
     """
     rows = _checked(key, x, y, design, weight, n_data)
     asked = _first_trainer(design, rows.n_data), key
-    bent = eqx.tree_at(lambda s: s.model.trend, plain, plain.model.trend.small())
-    both = [maximised(*asked, begun, rows.some, design.first_steps, FAINT) for begun in (plain, bent)]
-    free = max(both, key=lambda one: highest_bound(*asked, one, rows.some, FAINT))
+    free, _ = max(_little_believed(*asked, design, (plain, _bent(plain)), rows.some), key=lambda found: found[1])
     halves = ((plain, 1.0), (free, FAINT))
     return [one for state, belief in halves for one in likely(*asked, state, rows.some, count // 2, belief)]
 
@@ -399,6 +397,19 @@ def _without_latents(
     return state
 
 
+def _bent(state: State) -> State:
+    """The same with next to no line in it."""
+    return eqx.tree_at(lambda s: s.model.trend, state, state.model.trend.small())
+
+
+def _little_believed(
+    trainer: Trainer, key: PRNGKeyArray, design: Design, starts: Sequence[State], some: Batch
+) -> list[tuple[State, float]]:
+    """The maxima from these starts by the little that many rows are told, and their bounds a row."""
+    found = [maximised(trainer, key, begun, some, design.first_steps, FAINT) for begun in starts]
+    return [(one, highest_bound(trainer, key, one, some, FAINT)) for one in found]
+
+
 def _belief(design: Design, some: Batch) -> float:
     """How much of what is believed a priori these rows are told: of many, little."""
     many = design.first_rows is not None and np.count_nonzero(np.asarray(some.weight)) > design.first_rows
@@ -432,14 +443,8 @@ def _by_few(
         noise = noise.with_noise_variance(QUIET)
     alone = _first_trainer(design, float(part.weight.sum()))
     first = alone.init(eqx.tree_at(lambda m: (m.likelihood, m.inducing_points), state.model, (noise, centres)))
-    bent = eqx.tree_at(lambda s: s.model.trend, first, first.model.trend.small())
-
-    def top(begun: State, belief: float) -> State:
-        return maximised(alone, key, begun, part, design.first_steps, belief)
-
-    found = top(first, 1.0)
-    one, other = top(found, FAINT), top(bent, FAINT)
-    before, after = (highest_bound(alone, key, there, part, FAINT) for there in (one, other))
+    found = maximised(alone, key, first, part, design.first_steps)
+    (_, before), (other, after) = _little_believed(alone, key, design, (found, _bent(first)), part)
     best = other if after > before + ROUNDING else found
     return trainer.init(eqx.tree_at(_found, state.model, _found(best.model)))
 
