@@ -11,6 +11,7 @@ behind on its own, and what has next to none, is left out.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -129,11 +130,15 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    rows: Rows, regressions: Callable[[], Sequence[State]], levels: tuple[int, ...], seed: int
+    rows: Rows, regressions: Sequence[Callable[[], Sequence[State]]], levels: tuple[int, ...], seed: int
 ) -> tuple[Candidate, ...]:
     """All that may stand beside the model of these rows."""
+
+    def made(alike: Callable[[], Sequence[State]], before: Sequence[Any]) -> list[Companion]:
+        return [Regression.of(state, rows) for state in alike()]
+
     found = [
-        Candidate(lambda before: [Regression.of(state, rows) for state in regressions()], REGRESSION_DOUBT),
+        *(Candidate(partial(made, alike), REGRESSION_DOUBT / len(regressions)) for alike in regressions),
         Candidate(lambda before: [Line.of(rows, levels)]),
         Candidate(lambda before: [Neighbours.of(rows, levels, seed, *before)]),
     ]
@@ -148,7 +153,7 @@ class Trial(NamedTuple):
     """Rows of which some have no weight, and what was trained without these: regressions, and the model's state."""
 
     rows: Rows
-    regressions: Sequence[State]
+    regressions: Sequence[Sequence[State]]
     state: State
 
     @classmethod
@@ -171,7 +176,10 @@ class Trial(NamedTuple):
 
     def beside(self, levels: tuple[int, ...], seed: int) -> list[Sequence[Companion]]:
         """All that may stand beside the model, made without the rows that were left out."""
-        return [one.make(()) for one in candidates(self.rows, lambda: self.regressions, levels, seed)]
+        return [
+            one.make(())
+            for one in candidates(self.rows, [partial(tuple, alike) for alike in self.regressions], levels, seed)
+        ]
 
     def log_densities(self, new: Rows, others: Sequence[Sequence[Companion]]) -> Float[np.ndarray, "n m"]:
         """Of rows that were left out: by the model, first, and by the means of the others."""
@@ -226,7 +234,7 @@ class Companions(NamedTuple):
     def of(
         cls,
         rows: Rows,
-        regressions: Callable[[], Sequence[State]],
+        regressions: Callable[[], Sequence[Sequence[State]]],
         trials: Sequence[Trial],
         levels: tuple[int, ...],
         seed: int,
@@ -241,7 +249,13 @@ class Companions(NamedTuple):
             before = trial.beside(levels, seed)
             logs.append(trial.log_densities(new, before))
             weights.append(new.weight)
-        found = candidates(rows, regressions, levels, seed)
+        asked = cache(regressions)
+
+        def group(number: int) -> Sequence[State]:
+            return asked()[number]
+
+        groups = [partial(group, number) for number in range(len(trials[0].regressions))]
+        found = candidates(rows, groups, levels, seed)
         doubts, behind = [DOUBT, *(one.doubt for one in found)], BEHIND if len(trials) == 1 else np.inf
         shares = weighed(np.concatenate(logs), np.concatenate(weights), doubts, behind)
         made = {i: found[i].make(before[i]) for i in np.flatnonzero(shares[1:])}

@@ -51,11 +51,11 @@ class Course(NamedTuple):
         """What a regression says of these rows: its bound a row."""
         return regression_bound(key_of(self.seed), rows.x, rows.z, self.plan.design, rows.weight, rows.total, plain)
 
-    def likely(self, rows: Rows, plain: State) -> list[State]:
+    def likely(self, rows: Rows, plain: State) -> list[list[State]]:
         """This regression of these rows; of few, several that are as likely, unless an uncertain A is drawn anyway."""
         design = self.plan.design
         if rows.n_rows > FIRST_ROWS or design.projects:
-            return [plain]
+            return [[plain]]
         return regressions(key_of(self.seed), rows.x, rows.z, design, rows.weight, rows.total, plain, LIKELY)
 
     def start(self, rows: Rows, plain: State | None, total: float) -> State:

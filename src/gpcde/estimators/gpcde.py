@@ -493,7 +493,7 @@ class GPCDE(CallbackSupportMixin, DensityEstimator):
                 state = another.steps(begun, part, part.total, plan.trial_steps)
                 trials[0] = Trial.better(known, trials[0], Trial(part, likely, state))
 
-        def whole() -> list[State]:
+        def whole() -> list[list[State]]:
             if not going_on and plain is not None:
                 return course.likely(known, plain)
             return course.likely(known, course.regression(known, known.total, first if going_on else None))

@@ -188,7 +188,7 @@ def regressions(
     n_data: float,
     plain: State,
     count: int,
-) -> list[State]:
+) -> list[list[State]]:
     """Regressions of rows that are as likely as each other, where few rows leave kernel, noise and trend open.
 
     Parameters
@@ -209,7 +209,7 @@ def regressions(
     asked = _first_trainer(design, rows.n_data), key
     free, _ = max(_little_believed(*asked, design, (plain, _bent(plain)), rows.some), key=lambda found: found[1])
     halves = ((plain, 1.0), (free, FAINT))
-    return [one for state, belief in halves for one in likely(*asked, state, rows.some, count // 2, belief)]
+    return [likely(*asked, state, rows.some, count // 2, belief) for state, belief in halves]
 
 
 class _Rows(NamedTuple):
