@@ -258,7 +258,7 @@ def test_all_rows_come_as_close_to_the_truth_as_a_part_of_them(trained: Ensemble
 
 def test_it_is_thought_of_where_rows_are_many_enough() -> None:
     for n, more in ((ENOUGH_FOR_NETWORKS - 1, 0), (ENOUGH_FOR_NETWORKS, 1)):
-        assert len(candidates(law(n, 0)[0], lambda: [], (), 0)) == 4 + more
+        assert len(candidates(law(n, 0)[0], [list], (), 0)) == 4 + more
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

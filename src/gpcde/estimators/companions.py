@@ -3,11 +3,11 @@
     p(y|x) = ρ_0 p_GPCDE(y|x) + ρ_1 p_GP(y|x) + ρ_2 p_linear(y|x)
              + ρ_3 p_neighbours(y|x) + ρ_4 p_rows(y) + ρ_5 p_networks(y|x)
 
-Gaussian process regression, where there is no more to learn than a mean, of few rows the mean of several that are as
-likely; a line, where rows are few; the nearest rows, where a mean jumps or y lies in a few places; of few rows all of
-them, wherever x is, since x may say nothing; mixture networks, where there are rows enough for them. The shares are
-those with the best density on rows that none has seen (`stacking`), with some doubt in favour of some; what is far
-behind on its own, and what has next to none, is left out.
+Gaussian process regression, where there is no more to learn than a mean, of few rows two means of several that are as
+likely, by what is believed a priori and by a tenth of it; a line, where rows are few; the nearest rows, where a mean
+jumps or y lies in a few places; of few rows all of them, wherever x is, since x may say nothing; mixture networks,
+where there are rows enough for them. The shares are those with the best density on rows that none has seen
+(`stacking`), with some doubt in favour of some; what is far behind on its own, and what has next to none, is left out.
 """
 
 from collections.abc import Callable, Sequence
