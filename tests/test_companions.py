@@ -179,7 +179,8 @@ def test_regressions_of_several_kinds_share_the_doubt_in_favour_of_one() -> None
     one, two = (companions.candidates(rows, [partial(kind, name) for name in names], (), 0) for names in ("a", "ab"))
     assert len(two) == len(one) + 1
     assert sum(each.doubt for each in two) == sum(each.doubt for each in one)
-    assert list(two[1].make(())) == [] and asked == ["b"]
+    assert list(two[1].make(())) == []
+    assert asked == ["b"]
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
