@@ -150,7 +150,7 @@ def candidates(
 
 
 class Trial(NamedTuple):
-    """Rows of which some have no weight, and what was trained without these: regressions, and the model's state."""
+    """Rows of which some have no weight, and what was trained without these: regressions, kind by kind, and the model."""
 
     rows: Rows
     regressions: Sequence[Sequence[State]]
@@ -176,10 +176,8 @@ class Trial(NamedTuple):
 
     def beside(self, levels: tuple[int, ...], seed: int) -> list[Sequence[Companion]]:
         """All that may stand beside the model, made without the rows that were left out."""
-        return [
-            one.make(())
-            for one in candidates(self.rows, [partial(tuple, alike) for alike in self.regressions], levels, seed)
-        ]
+        regressions = [partial(tuple, alike) for alike in self.regressions]
+        return [one.make(()) for one in candidates(self.rows, regressions, levels, seed)]
 
     def log_densities(self, new: Rows, others: Sequence[Sequence[Companion]]) -> Float[np.ndarray, "n m"]:
         """Of rows that were left out: by the model, first, and by the means of the others."""

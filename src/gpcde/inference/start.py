@@ -202,7 +202,7 @@ def regressions(
 
     Returns
     -------
-    list of State
+    list of list of State
         Which differ in kernel, noise, trend and q(u): half of them by what is believed of these, half by a tenth of it.
     """
     rows = _checked(key, x, y, design, weight, n_data)
