@@ -150,7 +150,7 @@ def candidates(
 
 
 class Trial(NamedTuple):
-    """Rows of which some have no weight, and what was trained without these: regressions, kind by kind, and the model."""
+    """Rows of which some have no weight, and what was trained without these: regressions of each kind, the model."""
 
     rows: Rows
     regressions: Sequence[Sequence[State]]
